@@ -1,0 +1,1 @@
+"""Runs inside the training job: torch yes, pandas no."""

@@ -1,0 +1,1 @@
+"""Structure: columns to trees, links and steps."""
