@@ -1,9 +1,9 @@
 """The errors a user can meet. In: nothing. Out: one small tree, caught once by the command line.
 
-    TracetoolsError
-    ├── UsageError          the request makes no sense (unknown rank, bad pattern, rank named twice)
-    ├── NothingReadable     no input gave a single event
-    └── UnreadableTrace     one file cannot be used; the others go on
+TracetoolsError
+├── UsageError          the request makes no sense (unknown rank, bad pattern, rank named twice)
+├── NothingReadable     no input gave a single event
+└── UnreadableTrace     one file cannot be used; the others go on
 """
 
 from __future__ import annotations
