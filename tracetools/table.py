@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tracetools.findings import Finding
 
-type IntArray = npt.NDArray[np.int64]
-type IdArray = npt.NDArray[np.int32]
-type BoolArray = npt.NDArray[np.bool_]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+IdArray: TypeAlias = npt.NDArray[np.int32]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 ABSENT: Final[int] = int(np.iinfo(np.int64).min)
 """What a dense integer column holds where the trace has no value; it never leaves the package."""
