@@ -1,0 +1,59 @@
+# Verbs of the project. Needs Python 3.11 or later and make; each verb makes what it needs.
+#   make PYTHON=python3.12 test     picks another interpreter for the virtual environment
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PATHS := tracetools collectors tests samples benchmarks
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check format bench golden samples clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(READY) ## make .venv and install tracetools with its developer tools
+
+# The stamp is newer than pyproject.toml exactly when the environment holds what it asks for.
+$(READY): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || \
+		{ echo "make: $(PYTHON) is not here; install Python 3.11 or later, or name one: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: $$($(PYTHON) --version 2>&1) is too old; tracetools needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## analyze a recorded two-rank training run
+	@$(BIN)/tracetools analyze samples/ddp_gpt_cpu
+
+test: $(READY) ## run the tests that take seconds
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(READY) ## run every test
+	@$(BIN)/python -m pytest
+
+check: $(READY) ## format, lint, types and the quick tests; what a change must pass
+	@$(BIN)/ruff format --check $(wildcard $(PATHS))
+	@$(BIN)/ruff check $(wildcard $(PATHS))
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -m "not slow"
+
+format: $(READY) ## rewrite the sources in the house format
+	@$(BIN)/ruff check --fix-only $(wildcard $(PATHS))
+	@$(BIN)/ruff format $(wildcard $(PATHS))
+
+bench: $(READY) ## measure reading and analyzing against other tools
+	@$(BIN)/python benchmarks/run.py
+
+golden: $(READY) ## rewrite the golden files; look at the diff before you keep it
+	@$(BIN)/python -m pytest tests/report tests/test_cli.py -q --golden
+	@git --no-pager diff --stat -- tests/golden
+
+samples: $(READY) ## check the samples against the numbers their READMEs derive
+	@$(BIN)/python -m pytest tests/test_samples.py -q
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
