@@ -52,8 +52,8 @@ class PhaseTime(msgspec.Struct, frozen=True):
     """What one module cost in one phase, submodules included; self figures leave submodules out.
 
     cpu_ns: time of its spans on CPU threads (summed over threads), without parts that belong to another phase.
-    gpu_busy_ns: union of the GPU work it launched. kernel_ns: plain sum of the same. kernels: number of pieces of GPU work
-    (kernels, copies, sets). GPU figures are None where the trace holds no GPU record. calls: entries.
+    gpu_busy_ns: union of the GPU work it launched. kernel_ns: plain sum of the same. kernels: number of pieces of GPU
+    work (kernels, copies, sets). GPU figures are None where the trace holds no GPU record. calls: entries.
     """
 
     calls: int

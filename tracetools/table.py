@@ -2,7 +2,7 @@
 
 Three lines of what a row stands for, as Kineto writes them (times in µs, three decimals):
 
-    {"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "pid": 4000, "tid": 4000, "ts": 5229978982988.017, "dur": 388.075, …}
+    {"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "pid": 4000, "tid": 4000, "ts": 5229978982988.017, "dur": 388.075}
     {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", …, "args": {"External id": 7, "correlation": 16}}
     {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, …, "args": {"stream": 7, "correlation": 16}}
 """
@@ -10,6 +10,7 @@ Three lines of what a row stands for, as Kineto writes them (times in µs, three
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -115,7 +116,7 @@ TEXT_ARGUMENTS: Final[dict[str, str]] = {
     "comms_id": "Comms Id",
     "sync_kind": "cuda_sync_kind",
 }
-"""Column name → argument name, for arguments kept as interned text: the JSON as written, but the content of a plain string.
+"""Column name → argument name, for arguments kept as interned text: the JSON as written, or a plain string's content.
 
 Lists stay raw JSON text (decode when asked); a number, as `Comms Id` above 2**63, keeps every digit.
 """
@@ -123,7 +124,7 @@ Lists stay raw JSON text (decode when asked); a number, as `Comms Id` above 2**6
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """A column that few rows have: `values[k]` belongs to row `rows[k]`; rows ascend, values are int64 or string ids."""
+    """A column that few rows have: `values[k]` (int64 or string id) belongs to row `rows[k]`; rows ascend."""
 
     rows: IdArray
     values: IntArray
@@ -169,7 +170,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Events without a length: instants (`ph` i or I) and counters (`ph` C). args: id of the raw JSON text, or ABSENT."""
+    """Events without a length: instants (`ph` i, I) and counters (`ph` C). args: id of the raw JSON text, or ABSENT."""
 
     ts_ns: IntArray
     name: IdArray
@@ -219,3 +220,11 @@ class Trace:
     findings: tuple[Finding, ...]
     truncated: bool
     bytes_read: int
+
+    def named(self, matches: Callable[[str], object]) -> BoolArray:
+        """Event rows whose name satisfies a test; each distinct name is tried once."""
+        used = np.zeros(len(self.strings), bool)
+        used[self.events.name] = True
+        for at in np.flatnonzero(used).tolist():
+            used[at] = bool(matches(self.strings[at]))
+        return used[self.events.name]
