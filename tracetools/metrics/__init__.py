@@ -1,0 +1,1 @@
+"""Answers. Each room has one door, `measure`: a `Structure` in, frozen rows out."""

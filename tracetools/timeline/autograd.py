@@ -75,16 +75,14 @@ def is_forward_op(trace: Trace) -> BoolArray:
     """Ops that took part in building the autograd graph: a Sequence number of their own, and no forward thread."""
     events = trace.events
     thread = events.argument("forward_thread")
-    return (
-        np.equal(events.kind, Kind.CPU_OP)
-        & (events.argument("sequence") >= 0)
-        & ((thread == 0) | (thread == ABSENT))
-        & ~_node_rows(trace)
-    )
+    without_thread = np.equal(thread, 0) | np.equal(thread, ABSENT)
+    rows: BoolArray = np.equal(events.kind, Kind.CPU_OP) & np.greater_equal(events.argument("sequence"), 0)
+    return rows & without_thread & ~_node_rows(trace)
 
 
 def _node_rows(trace: Trace) -> BoolArray:
-    return np.equal(trace.events.kind, Kind.CPU_OP) & trace.named(lambda name: name.startswith(NODE_PREFIX))
+    rows: BoolArray = np.equal(trace.events.kind, Kind.CPU_OP) & trace.named(lambda name: name.startswith(NODE_PREFIX))
+    return rows
 
 
 def _by_arrow(trace: Trace, tree: Tree, node: IntArray, is_node: BoolArray) -> tuple[IntArray, int]:

@@ -1,0 +1,81 @@
+"""Which phase of training each CPU span belongs to. In: `Trace`, `Tree`, `AutogradLinks`. Out: one code per row.
+
+Backward is what lies inside a backward node, on whatever thread. Recompute is what lies inside a backward node and yet
+is a forward op or a module's forward: activation checkpointing runs them again there, re-entrant or not.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tracetools.results import Phase
+from tracetools.table import BoolArray, IntArray, Kind, Trace
+from tracetools.timeline.annotations import innermost_annotation
+from tracetools.timeline.autograd import AutogradLinks, is_forward_op
+from tracetools.timeline.tree import Tree, nearest_self_or_ancestor
+
+PhaseArray = npt.NDArray[np.uint8]
+
+
+class Code(enum.IntEnum):
+    """Phase as a small number. ACCUMULATE is the adding up of gradients, a part of backward with columns of its own."""
+
+    OTHER = 0
+    FORWARD = 1
+    BACKWARD = 2
+    RECOMPUTE = 3
+    OPTIMIZER = 4
+    ACCUMULATE = 5
+
+
+PHASE_OF: Final = {
+    Code.OTHER: Phase.OTHER,
+    Code.FORWARD: Phase.FORWARD,
+    Code.BACKWARD: Phase.BACKWARD,
+    Code.RECOMPUTE: Phase.RECOMPUTE,
+    Code.OPTIMIZER: Phase.OPTIMIZER,
+    Code.ACCUMULATE: Phase.BACKWARD,
+}
+
+
+def attribute_phases(trace: Trace, tree: Tree, autograd: AutogradLinks, is_module_call: BoolArray) -> PhaseArray:
+    """Phase of every row; rows outside the tree are OTHER.
+
+    Inside a backward node: BACKWARD (ACCUMULATE in an AccumulateGrad node), but RECOMPUTE from the first forward op or
+    module call on, until the next backward node inside it. Elsewhere: OPTIMIZER in an `Optimizer.` range, FORWARD in a
+    module call or in an op with a Sequence number, OTHER in the rest.
+    """
+    forward_op = is_forward_op(trace)
+    in_node = autograd.inside_node >= 0
+    again = (forward_op | is_module_call) & in_node
+    decisive = nearest_self_or_ancestor(tree.parent, autograd.is_node | again)
+    # A second backward (create_graph) looks like recompute; nothing in the trace tells them apart.
+    accumulate = np.zeros(len(trace.events), bool)
+    accumulate[autograd.node[autograd.accumulates]] = True
+
+    forward = nearest_self_or_ancestor(tree.parent, forward_op | is_module_call) >= 0
+    phase = np.where(forward & tree.in_tree, Code.FORWARD, Code.OTHER).astype(np.uint8)
+    held = decisive >= 0
+    phase[held] = np.where(
+        again[decisive[held]],
+        Code.RECOMPUTE,
+        np.where(accumulate[decisive[held]], Code.ACCUMULATE, Code.BACKWARD),
+    )
+    phase[_optimizer_rows(trace, tree, autograd)] = Code.OPTIMIZER
+    return phase
+
+
+def _optimizer_rows(trace: Trace, tree: Tree, autograd: AutogradLinks) -> IntArray:
+    """Spans inside an optimizer range, unless a backward node lies between the two (a closure that calls backward)."""
+    ranges = np.equal(trace.events.kind, Kind.ANNOTATION) & trace.named(lambda name: name.startswith("Optimizer."))
+    if not ranges.any():
+        return np.zeros(0, np.int64)
+    rows = tree.order
+    held = innermost_annotation(trace, tree, trace.events.lane[rows], tree.start_ns[rows], among=ranges)
+    node = np.where(autograd.is_node[rows], rows, autograd.inside_node[rows])
+    node_is_inside = (node >= 0) & (tree.start_ns[node] >= tree.start_ns[held])
+    return rows[(held >= 0) & ~node_is_inside]
