@@ -1,0 +1,135 @@
+"""The `args` of complete events → sparse columns. In: raw JSON objects of one category. Out: values by column.
+
+Three of them as Kineto writes them:
+
+    {"External id": 7, "Sequence number": 1, "Fwd thread id": 0, "Input Dims": [[64], [4, 64]], "Ev Idx": 12}
+    {"Python id": 12, "Python parent id": null, "Ev Idx": 9}
+    {"External id": 7, "device": 0, "stream": 7, "correlation": 16, "grid": [2, 1, 1], …}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from tracetools.table import ABSENT, INTEGER_ARGUMENTS, TEXT_ARGUMENTS, IntArray
+
+Values: TypeAlias = dict[str, "IntArray | list[msgspec.Raw]"]
+
+_COLUMN_OF: Final = {key: column for column, key in (INTEGER_ARGUMENTS | TEXT_ARGUMENTS).items()}
+_MAX_KEYS: Final = 150
+_NOTHING: Final = msgspec.Raw(b"")
+_DIGITS = re.compile(rb'"?(-?\d{1,19})"?', re.ASCII)
+_FAILED = (msgspec.DecodeError, UnicodeError, RecursionError)
+_KEYED = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Schema:
+    """What the args of one category look like, learnt from the batches seen so far.
+
+    Only the keys that occur become fields, and an unknown key is an error that makes the schema grow: so just the
+    columns that a category has are gathered. `loose` is set by the first integer that is not written as one.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[str, None] = {}
+        self._loose = False
+        self._build()
+
+    def values(self, objects: Sequence[msgspec.Raw]) -> Values:
+        """Each column that occurs: int64 values or raw JSON, one per object; ABSENT or empty where it has none."""
+        rows = self._decode(objects)
+        found: Values = {}
+        for key in self._keys:
+            if (column := _COLUMN_OF.get(key)) is None:
+                continue
+            values = [getattr(row, column) for row in rows]
+            if column in TEXT_ARGUMENTS:
+                found[column] = values
+            else:
+                found[column] = _loose_integers(values) if self._loose else _integers(values)
+        return found
+
+    def _decode(self, objects: Sequence[msgspec.Raw]) -> list[Any]:
+        try:
+            return self._rows(objects)
+        except _FAILED:
+            tame = [_tame(bytes(each)) for each in objects]
+        self._learn(tame)
+        try:
+            return self._rows(tame)
+        except _FAILED:
+            self._loose = True
+            self._build()
+        return self._rows(tame)
+
+    def _rows(self, objects: Sequence[msgspec.Raw | bytes]) -> list[Any]:
+        rows: list[Any] = self._decoder.decode(b"[" + b",".join(objects) + b"]")
+        return rows
+
+    def _learn(self, objects: Iterable[bytes]) -> None:
+        before = len(self._keys)
+        for each in objects:
+            if len(self._keys) > _MAX_KEYS:
+                self._keys = dict.fromkeys(_COLUMN_OF)
+                break
+            self._keys.update(dict.fromkeys(_KEYED.decode(each)))
+        if len(self._keys) != before:
+            self._build()
+
+    def _build(self) -> None:
+        integer: Any = msgspec.Raw if self._loose else int | None
+        nothing: Any = _NOTHING if self._loose else ABSENT
+        fields: list[tuple[str, Any, Any]] = []
+        for number, key in enumerate(self._keys):
+            column = _COLUMN_OF.get(key)
+            if column in INTEGER_ARGUMENTS:
+                fields.append((column, integer, msgspec.field(name=key, default=nothing)))
+            else:
+                fields.append((column or f"other{number}", msgspec.Raw, msgspec.field(name=key, default=_NOTHING)))
+        strict = len(self._keys) < len(_COLUMN_OF) or not set(_COLUMN_OF) >= set(self._keys)
+        row = msgspec.defstruct("ArgumentsRow", fields, gc=False, forbid_unknown_fields=strict)
+        self._decoder = msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
+
+
+def _integers(values: Sequence[int | None]) -> IntArray:
+    try:
+        return np.fromiter(values, np.int64, len(values))  # type: ignore[arg-type]  # None raises, as caught
+    except (TypeError, OverflowError):
+        return np.array([value if value is not None and _fits(value) else ABSENT for value in values], np.int64)
+
+
+def _fits(value: int) -> bool:
+    return -(2**63) < value < 2**63
+
+
+def _loose_integers(values: Sequence[msgspec.Raw]) -> IntArray:
+    return np.array([integer_of_raw(bytes(value)) for value in values], np.int64)
+
+
+def integer_of_raw(raw: bytes) -> int:
+    """An integer written as a number or as a string of digits; ABSENT for anything else.
+
+    >>> integer_of_raw(b'"16"'), integer_of_raw(b"-1"), integer_of_raw(b"16.5") == ABSENT
+    (16, -1, True)
+    """
+    found = _DIGITS.fullmatch(raw)
+    if not found:
+        return ABSENT
+    value = int(found.group(1))
+    return value if _fits(value) else ABSENT
+
+
+def _tame(raw: bytes) -> bytes:
+    """The args as a JSON object that can be decoded: `{}` for what is no object, U+FFFD for what is not UTF-8."""
+    if raw[:1] != b"{":
+        return b"{}"
+    try:
+        _KEYED.decode(raw)
+    except _FAILED:
+        return raw.decode("utf-8", "replace").encode()
+    return raw

@@ -1,0 +1,186 @@
+"""Growing typed columns of one trace. In: batches of decoded events. Out: the pieces of a `Trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tracetools.ingest.arguments import Schema
+from tracetools.ingest.event import RawEvent
+from tracetools.ingest.faults import Faults
+from tracetools.ingest.interning import LaneTable, RawTexts, Strings
+from tracetools.ingest.times import ns_of_tokens
+from tracetools.table import ABSENT, TEXT_ARGUMENTS, BoolArray, IntArray, Sparse
+
+_MAX_RECORDS: Final = 100_000
+_X, _INSTANT, _COUNTER, _FLOW, _RECORD, _UNKNOWN = range(6)
+_GROUP_OF_PHASE = np.full(256, _UNKNOWN, np.uint8)
+for _phase, _group in {"X": _X, "i": _INSTANT, "I": _INSTANT, "C": _COUNTER, "M": _RECORD}.items():
+    _GROUP_OF_PHASE[ord(_phase)] = _group
+_GROUP_OF_PHASE[list(b"stf")] = _FLOW
+
+
+@dataclass(slots=True)
+class Parts:
+    """One growing column: the arrays of the batches, joined when all are in."""
+
+    dtype: npt.DTypeLike
+    arrays: list[npt.NDArray[Any]] = field(default_factory=list)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Append a batch."""
+        self.arrays.append(values)
+
+    def join(self) -> npt.NDArray[Any]:
+        """All batches as one array; the batches are let go."""
+        joined = np.concatenate([np.zeros(0, self.dtype), *self.arrays], dtype=self.dtype)
+        self.arrays.clear()
+        return joined
+
+
+class EventColumns:
+    """Columns that complete events, marks and flows share, and what each adds."""
+
+    def __init__(self, **dtypes: npt.DTypeLike) -> None:
+        self.length = 0
+        self.parts = {name: Parts(dtype) for name, dtype in dtypes.items()}
+
+    def add(self, **batches: npt.NDArray[Any]) -> None:
+        """Append one batch to every column."""
+        for name, batch in batches.items():
+            self.parts[name].add(batch)
+        self.length += len(batches["ts_ns"])
+
+
+_PLACE: Final[dict[str, npt.DTypeLike]] = {"ts_ns": np.int64, "lane": np.int32, "category": np.int32}
+
+
+class TraceColumns:
+    """All that is kept of a trace's events while its text goes by. Times are relative to the base until the end."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.faults = faults
+        self.strings = Strings()
+        self.lanes = LaneTable()
+        self.complete = EventColumns(**_PLACE, dur_ns=np.int64, name=np.int32)
+        self.instants = EventColumns(**_PLACE, name=np.int32, args=np.int64)
+        self.counters = EventColumns(**_PLACE, name=np.int32, args=np.int64)
+        self.flows = EventColumns(**_PLACE, flow=np.int32, is_start=np.bool_)
+        self.arguments: dict[str, tuple[Parts, Parts]] = {}
+        self.records: list[dict[str, Any]] = []
+        self._raw_texts = RawTexts(self.strings)
+        self._schemas: dict[int, Schema] = {}
+
+    def add(self, events: Sequence[RawEvent]) -> None:
+        """Append a batch of events, each to the columns of its phase."""
+        phases = "".join([event.ph if len(event.ph) == 1 else "?" for event in events])
+        groups = _GROUP_OF_PHASE[np.frombuffer(phases.encode("latin-1", "replace"), np.uint8)]
+        for group, add in (
+            (_X, self._add_complete),
+            (_INSTANT, self._add_instants),
+            (_COUNTER, self._add_counters),
+            (_FLOW, self._add_flows),
+            (_RECORD, self._add_records),
+            (_UNKNOWN, self._add_unknown),
+        ):
+            chosen = groups == group
+            if chosen.all():
+                add(events)
+            elif chosen.any():
+                add(list(compress(events, chosen.tolist())))
+
+    def _add_complete(self, events: Sequence[RawEvent]) -> None:
+        events, place = self._place(events)
+        self._add_arguments(events, place["category"])
+        name = self.strings.ids([event.name for event in events])
+        self.complete.add(**place, name=name, dur_ns=self._durations(events))
+
+    def _add_instants(self, events: Sequence[RawEvent]) -> None:
+        self._add_marks(self.instants, events)
+
+    def _add_counters(self, events: Sequence[RawEvent]) -> None:
+        self._add_marks(self.counters, events)
+
+    def _add_marks(self, marks: EventColumns, events: Sequence[RawEvent]) -> None:
+        events, place = self._place(events)
+        name = self.strings.ids([event.name for event in events])
+        marks.add(**place, name=name, args=self._raw_texts.ids([event.args for event in events]))
+
+    def _add_flows(self, events: Sequence[RawEvent]) -> None:
+        events, place = self._place(events)
+        flow = self._raw_texts.ids([event.id for event in events])
+        flow[flow == ABSENT] = self.strings[""]
+        is_start = np.array([event.ph == "s" for event in events], np.bool_)
+        self.flows.add(**place, flow=flow.astype(np.int32), is_start=is_start)
+
+    def _add_records(self, events: Sequence[RawEvent]) -> None:
+        room = _MAX_RECORDS - len(self.records)
+        self.faults.add("many_records", max(0, len(events) - room))
+        for event in events[: max(0, room)]:
+            self.records.append({"name": event.name, "pid": event.pid, "tid": event.tid, "args": _plain(event.args)})
+
+    def _add_unknown(self, events: Sequence[RawEvent]) -> None:
+        self.faults.add("unknown_phase", len(events))
+
+    def _place(self, events: Sequence[RawEvent]) -> tuple[Sequence[RawEvent], dict[str, npt.NDArray[Any]]]:
+        """Time, lane and category of the events; those without a readable time are left out and counted."""
+        ts_ns = ns_of_tokens([event.ts for event in events])
+        if bool((lost := ts_ns == ABSENT).any()):
+            lost_events = list(compress(events, lost.tolist()))
+            missing = sum(1 for event in lost_events if bytes(event.ts) in (b"", b"null"))
+            self.faults.add("missing_time", missing)
+            self.faults.add("time_overflow", len(lost_events) - missing)
+            events, ts_ns = list(compress(events, (~lost).tolist())), ts_ns[~lost]
+        lane = self.lanes.ids([event.pid for event in events], [event.tid for event in events])
+        category = self.strings.ids([event.cat for event in events])
+        return events, {"ts_ns": ts_ns, "lane": lane, "category": category}
+
+    def _durations(self, events: Sequence[RawEvent]) -> IntArray:
+        dur_ns = ns_of_tokens([event.dur for event in events])
+        missing, negative = dur_ns == ABSENT, dur_ns < 0
+        if bool(negative.any()):
+            self.faults.add("missing_duration", int(missing.sum()))
+            self.faults.add("negative_duration", int((negative & ~missing).sum()))
+            dur_ns[negative] = 0
+        return dur_ns
+
+    def _add_arguments(self, events: Sequence[RawEvent], category: npt.NDArray[np.int32]) -> None:
+        """Gather the arguments category by category, so that only keys that a category has are looked for."""
+        for number in np.unique(category).tolist():
+            rows = np.flatnonzero(category == number)
+            chosen = events if len(rows) == len(events) else [events[row] for row in rows.tolist()]
+            schema = self._schemas.setdefault(number, Schema())
+            for column, values in schema.values([event.args for event in chosen]).items():
+                numbers = self._raw_texts.ids(values) if column in TEXT_ARGUMENTS else values
+                self._add_sparse(column, rows, np.asarray(numbers))
+
+    def _add_sparse(self, column: str, rows: IntArray, values: IntArray) -> None:
+        present: BoolArray = values != ABSENT
+        if not present.any():
+            return
+        if not present.all():
+            rows, values = rows[present], values[present]
+        parts = self.arguments.setdefault(column, (Parts(np.int32), Parts(np.int64)))
+        parts[0].add((rows + self.complete.length).astype(np.int32))
+        parts[1].add(values)
+
+    def sparse(self, column: str) -> Sparse:
+        """One argument's column, rows ascending."""
+        rows, values = (part.join() for part in self.arguments.pop(column))
+        order = np.argsort(rows, kind="stable")
+        return Sparse(rows[order], values[order])
+
+
+def _plain(args: msgspec.Raw) -> dict[str, Any]:
+    """A metadata event's args, decoded; empty where they are no object."""
+    try:
+        decoded = msgspec.json.decode(args)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+    return decoded if isinstance(decoded, dict) else {}

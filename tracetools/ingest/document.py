@@ -1,0 +1,127 @@
+"""A trace's text on its way by: head, batches of events, tail. In: blocks of bytes. Out: raw events and metadata text.
+
+The text is never held as a whole. A border is guessed, and the guess is proved by decoding what lies before it: a cut
+inside a string or an argument leaves no well-formed list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tracetools.ingest import split
+from tracetools.ingest.event import NotEvents, RawEvent, decode_events
+from tracetools.ingest.faults import Faults
+from tracetools.ingest.repair import salvage
+
+_LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+_NEXT_EVENT = re.compile(rb"\s*,?\s*")
+MAX_EVENT: Final = 64 << 20
+MAX_METADATA: Final = 64 << 20
+
+
+class NotATrace(Exception):
+    """The text holds no list of events; the message says what it is instead."""
+
+
+class Document:
+    """One pass over the text. After `batches` ran out, `head` and `tail` hold the rest and `whole` says if it ended."""
+
+    def __init__(self, blocks: Iterable[bytes], faults: Faults) -> None:
+        self.head = b""
+        self.tail = b""
+        self.is_list = False
+        self.whole = False
+        self._blocks = iter(blocks)
+        self._faults = faults
+        self._pending = b""
+
+    def batches(self) -> Iterator[list[RawEvent]]:
+        """Every event of the list, some thousand at a time, in the order of the file."""
+        self._read_head()
+        searched = 0
+        for block in self._blocks:
+            self._pending += block
+            cut = split.last_border(self._pending, searched)
+            searched = len(self._pending)
+            if cut is None and searched < MAX_EVENT:
+                continue
+            yield from self._take(cut, at_end=False)
+            if self.whole:
+                break
+            searched = len(self._pending) if searched == len(self._pending) else 0
+        if not self.whole:
+            yield from self._take(None, at_end=True)
+        if self.whole:
+            self._read_tail()
+
+    def _read_head(self) -> None:
+        text = next(self._blocks, b"")
+        while len(text) < MAX_METADATA:
+            start = text.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+            if start == b"[":
+                self.is_list = True
+                self._pending = text[text.index(b"[") + 1 :]
+                return
+            if start not in (b"{", b""):
+                raise NotATrace("it is not JSON")
+            if found := _LIST_START.search(text):
+                self.head, self._pending = text[: found.start()], text[found.end() :]
+                return
+            if not (block := next(self._blocks, b"")):
+                break
+            text += block
+        raise NotATrace("it is empty" if not text.strip() else "it holds no traceEvents")
+
+    def _take(self, cut: int | None, *, at_end: bool) -> Iterator[list[RawEvent]]:
+        """Events up to `cut`; where that is no border, up to the last real one or the end of the list."""
+        if cut is not None:
+            try:
+                events = decode_events(self._pending[:cut])
+            except NotEvents:
+                pass
+            else:
+                self._drop(cut)
+                yield events
+                return
+        structure = split.scan(self._pending)
+        if structure.list_end is not None:
+            end, closes = structure.list_end, True
+        else:
+            end, closes = int(structure.ends[-1]) if len(structure.ends) else 0, False
+        text = self._pending[:end]
+        if not end and not closes and len(self._pending) < MAX_EVENT and not at_end:
+            return
+        try:
+            events = decode_events(text)
+        except NotEvents:
+            yield from self._take_damaged(at_end=at_end)
+            return
+        self._close(end) if closes else self._drop(end)
+        yield events
+
+    def _take_damaged(self, *, at_end: bool) -> Iterator[list[RawEvent]]:
+        """As `_take`, where the text is damaged, so that quotes cannot be trusted."""
+        end = split.likely_list_end(self._pending)
+        closes = end is not None
+        if end is None:
+            end = split.likely_last_border(self._pending)
+        if end is None:
+            end = len(self._pending) if at_end or len(self._pending) >= MAX_EVENT else 0
+        text = self._pending[:end]
+        self._close(end) if closes else self._drop(end)
+        if text:
+            yield salvage(text, self._faults, at_end=at_end and not closes)
+
+    def _drop(self, end: int) -> None:
+        comma = _NEXT_EVENT.match(self._pending, end)
+        self._pending = self._pending[comma.end() if comma else end :]
+
+    def _close(self, end: int) -> None:
+        self.tail, self._pending, self.whole = self._pending[end + 1 :], b"", True
+
+    def _read_tail(self) -> None:
+        for block in self._blocks:
+            if len(self.tail) < MAX_METADATA:
+                self.tail += block
