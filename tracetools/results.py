@@ -107,6 +107,20 @@ class OpTime(msgspec.Struct, frozen=True):
     kernel_ns: int | None
 
 
+class AnnotationTime(msgspec.Struct, frozen=True):
+    """What happened inside the ranges of one name (`record_function`), on the thread that opened them.
+
+    cpu_ns: length of the outermost ranges, summed. GPU figures: work launched inside, whenever it ran.
+    """
+
+    rank: int | None
+    name: str
+    calls: int
+    cpu_ns: int
+    gpu_busy_ns: int | None
+    kernel_ns: int | None
+
+
 class AutogradLink(msgspec.Struct, frozen=True):
     """Backward nodes of one kind, the forward op they come from, and by what they were tied.
 
@@ -123,10 +137,13 @@ class AutogradLink(msgspec.Struct, frozen=True):
 
 
 class StepTime(msgspec.Struct, frozen=True):
-    """One training step of one rank: its wall time, and the CPU time of each phase inside it (summed over threads)."""
+    """One training step of one rank: its wall time, and the CPU time of each phase inside it (summed over threads).
+
+    step: None for the whole recording, where the trace marks no step.
+    """
 
     rank: int | None
-    step: int
+    step: int | None
     wall_ns: int
     forward_ns: int
     backward_ns: int
@@ -185,6 +202,7 @@ class RankResult(msgspec.Struct, frozen=True):
     input: Input
     modules: tuple[ModuleTime, ...] = ()
     ops: tuple[OpTime, ...] = ()
+    annotations: tuple[AnnotationTime, ...] = ()
     autograd: tuple[AutogradLink, ...] = ()
     steps: tuple[StepTime, ...] = ()
     gpu: tuple[GpuTime, ...] = ()
@@ -200,6 +218,7 @@ class Analysis(msgspec.Struct, frozen=True):
     inputs: tuple[Input, ...]
     modules: tuple[ModuleTime, ...]
     ops: tuple[OpTime, ...]
+    annotations: tuple[AnnotationTime, ...]
     autograd: tuple[AutogradLink, ...]
     steps: tuple[StepTime, ...]
     gpu: tuple[GpuTime, ...]

@@ -13,16 +13,19 @@ from tracetools.timeline.lookup import last_at_or_before
 from tracetools.timeline.tree import Tree, nearest_ancestor
 
 
-def innermost_annotation(
-    trace: Trace, tree: Tree, lane: npt.NDArray[np.int32], ts_ns: IntArray, among: BoolArray | None = None
-) -> IntArray:
-    """Row of the innermost annotation that is open on a lane at a time, -1 for none.
+def annotation_rows(trace: Trace, tree: Tree) -> BoolArray:
+    """Rows that are annotations of the user or the profiler; module ranges of our collectors are not."""
+    return np.equal(trace.events.kind, Kind.ANNOTATION) & ~tree.in_tree
 
-    among: only these annotation rows. Annotations are open from their start until just before their end.
+
+def innermost_annotation(
+    trace: Trace, tree: Tree, lane: npt.NDArray[np.int32], ts_ns: IntArray, among: BoolArray
+) -> IntArray:
+    """Row of the innermost annotation of `among` that is open on a lane at a time, -1 for none.
+
+    Annotations are open from their start until just before their end.
     """
-    rows = np.flatnonzero((trace.events.kind == Kind.ANNOTATION) & ~tree.in_tree)
-    if among is not None:
-        rows = rows[among[rows]]
+    rows = np.flatnonzero(among & annotation_rows(trace, tree))
     if not len(rows):
         return np.full(len(ts_ns), -1, np.int64)
     depth_order = np.lexsort((-tree.end_ns[rows], tree.start_ns[rows]))

@@ -1,0 +1,170 @@
+"""One file from bytes to rows, and many ranks' rows to one document. In: inputs and `Settings`. Out: `Analysis`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from tracetools import __version__
+from tracetools.attribution.structure import Structure, build_structure
+from tracetools.errors import NothingReadable, UnreadableTrace, UsageError
+from tracetools.findings import Finding, Severity, sort_key
+from tracetools.ingest import TraceInput, read_trace
+from tracetools.metrics import (
+    annotation_time,
+    autograd_time,
+    gpu_time,
+    launch_counts,
+    module_time,
+    op_time,
+    step_time,
+    trust,
+)
+from tracetools.results import SCHEMA_VERSION, Analysis, Input, RankResult
+from tracetools.settings import Settings
+from tracetools.table import Trace
+from tracetools.timeline.stages import Place, find_place
+
+
+def analyze_file(source: TraceInput, settings: Settings, progress: Callable[[int], None] | None = None) -> RankResult:
+    """Read and measure one rank's file; an unreadable one gives a row that says so instead of an error."""
+    try:
+        trace = read_trace(source, progress)
+    except UnreadableTrace as unreadable:
+        return _unreadable(source, str(unreadable))
+    return analyze_trace(trace, source, settings)
+
+
+def analyze_trace(trace: Trace, source: TraceInput, settings: Settings) -> RankResult:
+    """Measure one trace: structure first, then each metric."""
+    structure = build_structure(trace, settings.steps)
+    place = find_place(trace.metadata, source.rank)
+    rank = source.rank
+    findings = [*trace.findings, *structure.work.findings, *trust.measure(structure)]
+    if trace.truncated and len(structure.steps):
+        findings.append(_steps_withheld(len(structure.steps)))
+    return RankResult(
+        input=_input_row(structure, source, place),
+        modules=module_time.measure(structure, rank, place.stage),
+        ops=op_time.measure(structure, rank),
+        annotations=annotation_time.measure(structure, rank),
+        autograd=autograd_time.measure(structure, rank),
+        steps=() if trace.truncated else step_time.measure(structure, rank),
+        gpu=gpu_time.measure(structure, rank),
+        launches=launch_counts.measure(structure, rank),
+        findings=tuple(msgspec.structs.replace(each, rank=rank, path=source.label) for each in findings),
+    )
+
+
+def reduce_results(results: Iterable[RankResult], found: Sequence[Finding] = ()) -> Analysis:
+    """One document out of all ranks' results, in the order of rank, then file.
+
+    Raises NothingReadable where no file could be read.
+    """
+    ordered = sorted(results, key=lambda each: (each.input.rank is None, each.input.rank or 0, each.input.path))
+    readable = [each for each in ordered if each.input.status != "unreadable"]
+    if not readable:
+        raise NothingReadable("\n".join(finding.message for each in ordered for finding in each.findings))
+    findings = [*found, *(finding for each in ordered for finding in each.findings), *_uncommon_steps(readable)]
+    return Analysis(
+        schema_version=SCHEMA_VERSION,
+        tracetools_version=__version__,
+        inputs=tuple(each.input for each in ordered),
+        modules=tuple(row for each in ordered for row in each.modules),
+        ops=tuple(row for each in ordered for row in each.ops),
+        annotations=tuple(row for each in ordered for row in each.annotations),
+        autograd=tuple(row for each in ordered for row in each.autograd),
+        steps=tuple(row for each in ordered for row in each.steps),
+        gpu=tuple(row for each in ordered for row in each.gpu),
+        launches=tuple(row for each in ordered for row in each.launches),
+        findings=tuple(sorted(findings, key=sort_key)),
+    )
+
+
+def check_steps(analysis: Analysis, settings: Settings) -> None:
+    """Raise UsageError where a step that was asked for is in no trace."""
+    recorded = {step for each in analysis.inputs for step in each.steps}
+    missing = sorted(set(settings.steps or ()) - recorded)
+    if missing:
+        there = ", ".join(map(str, sorted(recorded))) or "none"
+        raise UsageError(f"step {', '.join(map(str, missing))} is in no trace; steps recorded: {there}")
+
+
+def _unreadable(source: TraceInput, message: str) -> RankResult:
+    return RankResult(
+        input=Input(
+            path=source.label,
+            rank=source.rank,
+            host=source.host,
+            stage=None,
+            coordinates={},
+            device=None,
+            status="unreadable",
+            events=0,
+            steps=(),
+            span_ns=None,
+            rank_source=source.rank_source,
+            bytes=0,
+        ),
+        findings=(
+            Finding("unreadable", Severity.ERROR, message, rank=source.rank, path=source.label, affects=("inputs",)),
+        ),
+    )
+
+
+def _input_row(structure: Structure, source: TraceInput, place: Place) -> Input:
+    trace = structure.trace
+    events = trace.events
+    damaged = trace.truncated or any(each.severity is Severity.ERROR for each in trace.findings)
+    span = int((events.ts_ns + events.dur_ns).max() - events.ts_ns.min()) if len(events) else None
+    return Input(
+        path=source.label,
+        rank=source.rank,
+        host=place.host,
+        stage=place.stage,
+        coordinates=place.coordinates,
+        device=_device_name(structure),
+        status="partial" if damaged else "read",
+        events=len(events),
+        steps=tuple(structure.steps.number.tolist()),
+        span_ns=span,
+        rank_source=source.rank_source,
+        bytes=trace.bytes_read,
+    )
+
+
+def _device_name(structure: Structure) -> str | None:
+    """Name of the GPU that the work ran on, else of the first one listed."""
+    listed = structure.trace.metadata.get("deviceProperties")
+    names = {
+        each.get("id"): each["name"]
+        for each in (listed if isinstance(listed, list) else [])
+        if isinstance(each, dict) and isinstance(each.get("name"), str)
+    }
+    used = structure.work.device.tolist()
+    return names.get(used[0]) if used else next(iter(names.values()), None)
+
+
+def _steps_withheld(count: int) -> Finding:
+    message = (
+        f"the file is cut, so the figures of its {count} steps are withheld: what is missing may belong to any of them"
+    )
+    return Finding("steps_withheld", Severity.WARNING, message, count=count, affects=("steps",))
+
+
+def _uncommon_steps(results: Sequence[RankResult]) -> list[Finding]:
+    """A warning where ranks recorded different steps."""
+    with_steps = [each.input for each in results if each.input.steps]
+    if len(with_steps) < 2:
+        return []
+    common = set.intersection(*(set(each.steps) for each in with_steps))
+    ranks_of: dict[int, list[str]] = {}
+    for each in with_steps:
+        for step in set(each.steps) - common:
+            ranks_of.setdefault(step, []).append("?" if each.rank is None else str(each.rank))
+    if not ranks_of:
+        return []
+    listed = " and ".join(f"{step} (rank {', '.join(ranks)})" for step, ranks in sorted(ranks_of.items())[:8])
+    message = f"steps {listed} not common to all ranks; compare ranks by step number only"
+    return [Finding("steps_not_common", Severity.WARNING, message, count=len(ranks_of), affects=("steps",))]
