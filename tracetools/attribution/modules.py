@@ -7,9 +7,10 @@ Kineto's Python frame, whose label counts the objects of a class:
     {"cat": "python_function", "name": "nn.Module: Linear_0", "args": {"Python module id": 0, …}, …}
 
 Forward calls nest by time. A backward node belongs to the module of the op that made it. A module called inside a
-backward node is a recompute: it is the same place of the tree as its forward call. An op recomputed outside any module
-call is placed only where the checkpoint itself is a node (re-entrant): otherwise the node is just the first one whose
-saved tensors were asked for, and says nothing about the module.
+backward node is a recompute: it is the same place of the tree as its forward call. What is recomputed outside any
+module call belongs to the module that called the checkpoint: the one around the first module recomputed in that node. A
+re-entrant checkpoint is a node itself and says it directly; else the node is just the first whose saved tensors were
+asked for, and says nothing about the module.
 """
 
 from __future__ import annotations
@@ -123,6 +124,10 @@ def attribute_modules(
     recomputed_by_node = np.equal(phase, Code.RECOMPUTE) & (walk.holder >= 0) & ~is_call[holder]
     checkpoint = trace.named(lambda name: _CHECKPOINT in name)
     place[recomputed_by_node & ~checkpoint[holder]] = UNPLACED
+    region = np.full(len(place), UNPLACED, np.int64)
+    region[list(walk.region)] = list(walk.region.values())
+    in_region = recomputed_by_node & (region[holder] != UNPLACED)
+    place[in_region] = region[holder[in_region]]
     return Modules(
         parent=np.array(walk.places.parent, np.int64),
         label=tuple(walk.places.label),
@@ -162,6 +167,8 @@ class _Walk:
         self.maker = dict(zip(autograd.node.tolist(), autograd.maker.tolist(), strict=True))
         self.accumulates = set(autograd.node[autograd.accumulates].tolist())
         self.last_node: dict[int, int] = {}
+        # Backward node → module that called the checkpoint whose recompute runs in it.
+        self.region: dict[int, int] = {}
 
     def visit(self, row: int) -> None:
         """Place one module call or backward node."""
@@ -173,7 +180,9 @@ class _Walk:
         near = int(self.place[outer]) if outer >= 0 else UNPLACED
         if outer >= 0 and not self.is_call[outer]:
             self.outermost[row] = True
-            return self._place_again(near, label, class_name)
+            place = self._place_again(near, label, class_name)
+            self.region.setdefault(outer, self.places.parent[place])
+            return place
         if near != UNPLACED and self.places.label[near] == label:
             return near
         self.outermost[row] = True
@@ -200,6 +209,8 @@ class _Walk:
         self.last_node[lane] = row
         maker = self.maker[row]
         holder = int(self.holder[maker]) if maker >= 0 else -1
-        if holder < 0 or not (self.is_call[holder] or _CHECKPOINT in self.names[self.name[holder]]):
+        if holder < 0:
             return UNPLACED
-        return int(self.place[holder])
+        if self.is_call[holder] or _CHECKPOINT in self.names[self.name[holder]]:
+            return int(self.place[holder])
+        return self.region.get(holder, UNPLACED)

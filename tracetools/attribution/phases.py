@@ -51,7 +51,7 @@ def attribute_phases(trace: Trace, tree: Tree, autograd: AutogradLinks, is_modul
     """
     forward_op = is_forward_op(trace)
     in_node = autograd.inside_node >= 0
-    again = (forward_op | is_module_call) & in_node
+    again = (forward_op | is_module_call | _unpack_hooks(trace)) & in_node
     decisive = nearest_self_or_ancestor(tree.parent, autograd.is_node | again)
     # A second backward (create_graph) looks like recompute; nothing in the trace tells them apart.
     accumulate = np.zeros(len(trace.events), bool)
@@ -67,6 +67,12 @@ def attribute_phases(trace: Trace, tree: Tree, autograd: AutogradLinks, is_modul
     )
     phase[_optimizer_rows(trace, tree, autograd)] = Code.OPTIMIZER
     return phase
+
+
+def _unpack_hooks(trace: Trace) -> BoolArray:
+    """Python frames in which a non-re-entrant checkpoint runs its recompute."""
+    frames: BoolArray = np.equal(trace.events.kind, Kind.PYTHON)
+    return frames & trace.named(lambda name: name.endswith(": unpack_hook") and "checkpoint.py(" in name)
 
 
 def _optimizer_rows(trace: Trace, tree: Tree, autograd: AutogradLinks) -> IntArray:

@@ -5,19 +5,19 @@ Spans of one lane nest by time. Real traces cross: ends are rounded, and records
     {"cat": "cpu_op", "name": "aten::empty_strided", "ts": 10.000, "dur": 10.000}
     {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 19.800, "dur": 8.200}
 
-Crossing spans are clipped and counted, never dropped: the smaller part gives way. Where a child sticks out of its
-parent by no more than what lies inside, its end is clipped to the parent's; otherwise the span before it is a left
-neighbour, and the child's start is clipped to that neighbour's end.
+Crossing spans are clipped and counted, never dropped; `nesting` says which part gives way.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracetools import trace_file
 from tracetools.table import ABSENT, BoolArray, Events, IntArray, Kind, Trace
+from tracetools.timeline.nesting import Nesting, nest
 
 # Which of two spans with the same start and end is the outer one.
 _OUTER_FIRST = {Kind.ANNOTATION: 1, Kind.PYTHON: 0, Kind.CPU_OP: 2, Kind.RUNTIME: 3, Kind.DRIVER: 4}
@@ -60,10 +60,8 @@ def build_tree(trace: Trace) -> Tree:
     lane = events.lane.astype(np.int64) + np.where(annotations, len(trace.lanes), 0)
     rows = np.flatnonzero(in_tree | annotations)
     order = rows[_outer_first(trace, events, rows, lane)]
-    start, end, parent, clipped_events, clipped_ns = _nest(
-        lane[order], events.ts_ns[order], events.ts_ns[order] + events.dur_ns[order]
-    )
-    return _to_rows(events, order, in_tree, start, end, parent, clipped_events, clipped_ns)
+    start = events.ts_ns[order]
+    return _to_rows(events, order, in_tree, _nest_lanes(lane[order], start, start + events.dur_ns[order]))
 
 
 def module_range_rows(trace: Trace) -> BoolArray:
@@ -138,74 +136,41 @@ def _frames_by_id(order: IntArray, python_id: IntArray, lane: IntArray, start: I
     return order
 
 
-def _nest(lane: IntArray, start: IntArray, end: IntArray) -> tuple[list[int], list[int], list[int], int, int]:
-    """Stack pass over sorted spans: clipped start and end, and the position of the parent (-1 for a root)."""
-    starts, ends = start.tolist(), end.tolist()
-    parents = [-1] * len(starts)
-    stack: list[int] = []
-    clipped_events = clipped_ns = 0
-    current_lane = None
-    for at, (this_lane, begin, finish) in enumerate(zip(lane.tolist(), starts, ends, strict=True)):
-        if this_lane != current_lane:
-            current_lane = this_lane
-            stack.clear()
-        while stack and ends[stack[-1]] <= begin:
-            stack.pop()
-        if stack:
-            new_begin, new_finish = _fit(stack, starts, ends, begin, finish)
-            if new_begin != begin or new_finish != finish:
-                clipped_events += 1
-                clipped_ns += (finish - begin) - (new_finish - new_begin)
-                starts[at], ends[at] = new_begin, new_finish
-            if stack:
-                parents[at] = stack[-1]
-        stack.append(at)
-    return starts, ends, parents, clipped_events, clipped_ns
+def _nest_lanes(lane: IntArray, start: IntArray, end: IntArray) -> Nesting:
+    """Nest each lane for itself; positions are those of the whole array, which is sorted by lane."""
+    borders = [0, *(np.flatnonzero(np.diff(lane)) + 1).tolist(), len(lane)]
+    parts = []
+    for first, last in itertools.pairwise(borders):
+        part = nest(start[first:last], end[first:last])
+        parts.append(Nesting(part.start_ns, part.end_ns, np.where(part.parent >= 0, part.parent + first, -1)))
+    return Nesting(
+        np.concatenate([part.start_ns for part in parts]),
+        np.concatenate([part.end_ns for part in parts]),
+        np.concatenate([part.parent for part in parts]),
+    )
 
 
-def _fit(stack: list[int], starts: list[int], ends: list[int], begin: int, finish: int) -> tuple[int, int]:
-    """Clip one span so that it lies inside the innermost open span that it belongs to; closes left neighbours."""
-    while stack:
-        top_end = ends[stack[-1]]
-        if finish <= top_end:
-            break
-        if top_end - begin >= finish - top_end:
-            finish = top_end
-            break
-        begin = max(begin, top_end)
-        stack.pop()
-    if stack:
-        begin = max(begin, starts[stack[-1]])
-    return begin, max(begin, finish)
-
-
-def _to_rows(
-    events: Events,
-    order: IntArray,
-    in_tree: BoolArray,
-    starts: list[int],
-    ends: list[int],
-    parents: list[int],
-    clipped_events: int,
-    clipped_ns: int,
-) -> Tree:
+def _to_rows(events: Events, order: IntArray, in_tree: BoolArray, nesting: Nesting) -> Tree:
     """Spread the values of sorted spans over the rows of the table, and take children from their parents' time."""
     start_ns, end_ns = events.ts_ns.copy(), events.ts_ns + events.dur_ns
-    start_ns[order], end_ns[order] = starts, ends
-    at = np.array(parents, np.int64)
+    raw_length = end_ns[order] - start_ns[order]
+    start_ns[order], end_ns[order] = nesting.start_ns, nesting.end_ns
+    clipped = raw_length - (end_ns[order] - start_ns[order])
     parent = np.full(len(events), -1, np.int64)
-    parent[order] = np.where(at >= 0, order[at], -1) if len(order) else at
+    has_parent = nesting.parent >= 0
+    parent[order[has_parent]] = order[nesting.parent[has_parent]]
     length = np.where(in_tree, end_ns - start_ns, 0)
     inner = np.flatnonzero((parent >= 0) & in_tree)
-    children = np.zeros(len(events), np.int64)
-    np.add.at(children, parent[inner], length[inner])
+    self_ns = length.copy()
+    np.subtract.at(self_ns, parent[inner], length[inner])
+    moved = (clipped > 0) | (start_ns[order] != events.ts_ns[order])
     return Tree(
         order=order[in_tree[order]],
         parent=parent,
         start_ns=start_ns,
         end_ns=end_ns,
-        self_ns=length - children,
+        self_ns=self_ns,
         in_tree=in_tree,
-        clipped_events=clipped_events,
-        clipped_ns=clipped_ns,
+        clipped_events=int(np.count_nonzero(moved)),
+        clipped_ns=int(clipped.sum()),
     )
