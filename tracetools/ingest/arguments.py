@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from tracetools.table import ABSENT, INTEGER_ARGUMENTS, TEXT_ARGUMENTS, IntArray
-
-Values: TypeAlias = dict[str, "IntArray | list[msgspec.Raw]"]
+from tracetools.table import ABSENT, INTEGER_ARGUMENTS, TEXT_ARGUMENTS, IdArray, IntArray
 
 _COLUMN_OF: Final = {key: column for column, key in (INTEGER_ARGUMENTS | TEXT_ARGUMENTS).items()}
 _MAX_KEYS: Final = 150
+_MAX_SCHEMAS: Final = 64
+_NEW: Final = -1
 _NOTHING: Final = msgspec.Raw(b"")
 _DIGITS = re.compile(rb'"?(-?\d{1,19})"?', re.ASCII)
 _FAILED = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -40,19 +41,14 @@ class Schema:
         self._loose = False
         self._build()
 
-    def values(self, objects: Sequence[msgspec.Raw]) -> Values:
-        """Each column that occurs: int64 values or raw JSON, one per object; ABSENT or empty where it has none."""
+    def values(self, objects: Sequence[msgspec.Raw]) -> tuple[dict[str, IntArray], dict[str, list[msgspec.Raw]]]:
+        """The integer and the text columns that occur, one value per object; ABSENT or empty where it has none."""
         rows = self._decode(objects)
-        found: Values = {}
-        for key in self._keys:
-            if (column := _COLUMN_OF.get(key)) is None:
-                continue
-            values = [getattr(row, column) for row in rows]
-            if column in TEXT_ARGUMENTS:
-                found[column] = values
-            else:
-                found[column] = _loose_integers(values) if self._loose else _integers(values)
-        return found
+        columns = [_COLUMN_OF[key] for key in self._keys if key in _COLUMN_OF]
+        found = {column: list(map(attrgetter(column), rows)) for column in columns}
+        to_integers = _loose_integers if self._loose else _integers
+        integers = {column: to_integers(values) for column, values in found.items() if column in INTEGER_ARGUMENTS}
+        return integers, {column: values for column, values in found.items() if column in TEXT_ARGUMENTS}
 
     def _decode(self, objects: Sequence[msgspec.Raw]) -> list[Any]:
         try:
@@ -96,9 +92,34 @@ class Schema:
         self._decoder = msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
 
 
+class SchemaTable(list[Schema]):
+    """A schema for each category; the last one is shared where a file makes up categories without end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number_of_category = np.full(64, _NEW, np.int64)
+
+    def numbers(self, category: IdArray) -> IntArray:
+        """The number of each event's schema."""
+        if len(category) and (most := int(category.max())) >= len(self._number_of_category):
+            more = np.full(2 * most - len(self._number_of_category), _NEW, np.int64)
+            self._number_of_category = np.concatenate((self._number_of_category, more))
+        numbers = self._number_of_category[category]
+        if (numbers == _NEW).any():
+            for new in np.unique(category[numbers == _NEW]).tolist():
+                self._number_of_category[new] = self._next()
+            numbers = self._number_of_category[category]
+        return numbers
+
+    def _next(self) -> int:
+        if len(self) < _MAX_SCHEMAS:
+            self.append(Schema())
+        return len(self) - 1
+
+
 def _integers(values: Sequence[int | None]) -> IntArray:
-    try:
-        return np.fromiter(values, np.int64, len(values))  # type: ignore[arg-type]  # None raises, as caught
+    try:  # None raises
+        return np.fromiter(values, np.int64, len(values))
     except (TypeError, OverflowError):
         return np.array([value if value is not None and _fits(value) else ABSENT for value in values], np.int64)
 

@@ -11,17 +11,28 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracetools.ingest.arguments import Schema
+from tracetools.ingest.arguments import SchemaTable
+from tracetools.ingest.begin_end import BeginEndPairs
 from tracetools.ingest.event import RawEvent
 from tracetools.ingest.faults import Faults
 from tracetools.ingest.interning import LaneTable, RawTexts, Strings
-from tracetools.ingest.times import ns_of_tokens
-from tracetools.table import ABSENT, TEXT_ARGUMENTS, BoolArray, IntArray, Sparse
+from tracetools.ingest.times import is_number, ns_of_tokens
+from tracetools.table import ABSENT, BoolArray, IntArray, Sparse
 
 _MAX_RECORDS: Final = 100_000
-_X, _INSTANT, _COUNTER, _FLOW, _RECORD, _UNKNOWN = range(6)
+_FAR_NS: Final = 1 << 61
+"""73 years: base, start and length stay below this, so that their sum stays an int64."""
+_X, _INSTANT, _COUNTER, _FLOW, _RECORD, _BEGIN_END, _UNKNOWN = range(7)
 _GROUP_OF_PHASE = np.full(256, _UNKNOWN, np.uint8)
-for _phase, _group in {"X": _X, "i": _INSTANT, "I": _INSTANT, "C": _COUNTER, "M": _RECORD}.items():
+for _phase, _group in {
+    "X": _X,
+    "i": _INSTANT,
+    "I": _INSTANT,
+    "C": _COUNTER,
+    "M": _RECORD,
+    "B": _BEGIN_END,
+    "E": _BEGIN_END,
+}.items():
     _GROUP_OF_PHASE[ord(_phase)] = _group
 _GROUP_OF_PHASE[list(b"stf")] = _FLOW
 
@@ -44,7 +55,7 @@ class Parts:
         return joined
 
 
-class EventColumns:
+class PhaseColumns:
     """Columns that complete events, marks and flows share, and what each adds."""
 
     def __init__(self, **dtypes: npt.DTypeLike) -> None:
@@ -68,14 +79,15 @@ class TraceColumns:
         self.faults = faults
         self.strings = Strings()
         self.lanes = LaneTable()
-        self.complete = EventColumns(**_PLACE, dur_ns=np.int64, name=np.int32)
-        self.instants = EventColumns(**_PLACE, name=np.int32, args=np.int64)
-        self.counters = EventColumns(**_PLACE, name=np.int32, args=np.int64)
-        self.flows = EventColumns(**_PLACE, flow=np.int32, is_start=np.bool_)
+        self.complete = PhaseColumns(**_PLACE, dur_ns=np.int64, name=np.int32)
+        self.instants = PhaseColumns(**_PLACE, name=np.int32, args=np.int64)
+        self.counters = PhaseColumns(**_PLACE, name=np.int32, args=np.int64)
+        self.flows = PhaseColumns(**_PLACE, flow=np.int32, is_start=np.bool_)
         self.arguments: dict[str, tuple[Parts, Parts]] = {}
         self.records: list[dict[str, Any]] = []
         self._raw_texts = RawTexts(self.strings)
-        self._schemas: dict[int, Schema] = {}
+        self._pairs = BeginEndPairs()
+        self._schemas = SchemaTable()
 
     def add(self, events: Sequence[RawEvent]) -> None:
         """Append a batch of events, each to the columns of its phase."""
@@ -87,6 +99,7 @@ class TraceColumns:
             (_COUNTER, self._add_counters),
             (_FLOW, self._add_flows),
             (_RECORD, self._add_records),
+            (_BEGIN_END, self._add_begin_end),
             (_UNKNOWN, self._add_unknown),
         ):
             chosen = groups == group
@@ -107,7 +120,7 @@ class TraceColumns:
     def _add_counters(self, events: Sequence[RawEvent]) -> None:
         self._add_marks(self.counters, events)
 
-    def _add_marks(self, marks: EventColumns, events: Sequence[RawEvent]) -> None:
+    def _add_marks(self, marks: PhaseColumns, events: Sequence[RawEvent]) -> None:
         events, place = self._place(events)
         name = self.strings.ids([event.name for event in events])
         marks.add(**place, name=name, args=self._raw_texts.ids([event.args for event in events]))
@@ -125,15 +138,22 @@ class TraceColumns:
         for event in events[: max(0, room)]:
             self.records.append({"name": event.name, "pid": event.pid, "tid": event.tid, "args": _plain(event.args)})
 
+    def _add_begin_end(self, events: Sequence[RawEvent]) -> None:
+        self._add_complete(self._pairs.complete(events))
+
+    def finish(self) -> None:
+        """Note what waited for something that never came."""
+        self.faults.add("open_begin_end", self._pairs.unmatched())
+
     def _add_unknown(self, events: Sequence[RawEvent]) -> None:
         self.faults.add("unknown_phase", len(events))
 
     def _place(self, events: Sequence[RawEvent]) -> tuple[Sequence[RawEvent], dict[str, npt.NDArray[Any]]]:
         """Time, lane and category of the events; those without a readable time are left out and counted."""
         ts_ns = ns_of_tokens([event.ts for event in events])
-        if bool((lost := ts_ns == ABSENT).any()):
+        if bool((lost := (ts_ns < -_FAR_NS) | (ts_ns > _FAR_NS)).any()):
             lost_events = list(compress(events, lost.tolist()))
-            missing = sum(1 for event in lost_events if bytes(event.ts) in (b"", b"null"))
+            missing = sum(1 for event in lost_events if not is_number(bytes(event.ts)))
             self.faults.add("missing_time", missing)
             self.faults.add("time_overflow", len(lost_events) - missing)
             events, ts_ns = list(compress(events, (~lost).tolist())), ts_ns[~lost]
@@ -143,22 +163,25 @@ class TraceColumns:
 
     def _durations(self, events: Sequence[RawEvent]) -> IntArray:
         dur_ns = ns_of_tokens([event.dur for event in events])
-        missing, negative = dur_ns == ABSENT, dur_ns < 0
-        if bool(negative.any()):
-            self.faults.add("missing_duration", int(missing.sum()))
-            self.faults.add("negative_duration", int((negative & ~missing).sum()))
-            dur_ns[negative] = 0
+        odd = (dur_ns < 0) | (dur_ns > _FAR_NS)
+        if bool(odd.any()):
+            negative = int(((dur_ns < 0) & (dur_ns > -_FAR_NS)).sum())
+            self.faults.add("negative_duration", negative)
+            self.faults.add("missing_duration", int(odd.sum()) - negative)
+            dur_ns[odd] = 0
         return dur_ns
 
     def _add_arguments(self, events: Sequence[RawEvent], category: npt.NDArray[np.int32]) -> None:
         """Gather the arguments category by category, so that only keys that a category has are looked for."""
-        for number in np.unique(category).tolist():
-            rows = np.flatnonzero(category == number)
+        schema_of_event = self._schemas.numbers(category)
+        for number in np.flatnonzero(np.bincount(schema_of_event)).tolist():
+            rows = np.flatnonzero(schema_of_event == number)
             chosen = events if len(rows) == len(events) else [events[row] for row in rows.tolist()]
-            schema = self._schemas.setdefault(number, Schema())
-            for column, values in schema.values([event.args for event in chosen]).items():
-                numbers = self._raw_texts.ids(values) if column in TEXT_ARGUMENTS else values
-                self._add_sparse(column, rows, np.asarray(numbers))
+            integers, texts = self._schemas[number].values([event.args for event in chosen])
+            for column, values in integers.items():
+                self._add_sparse(column, rows, values)
+            for column, raws in texts.items():
+                self._add_sparse(column, rows, self._raw_texts.ids(raws))
 
     def _add_sparse(self, column: str, rows: IntArray, values: IntArray) -> None:
         present: BoolArray = values != ABSENT

@@ -13,16 +13,18 @@ from typing import Final
 from tracetools.ingest import split
 from tracetools.ingest.event import NotEvents, RawEvent, decode_events
 from tracetools.ingest.faults import Faults
-from tracetools.ingest.repair import salvage
+from tracetools.ingest.salvage import salvage
 
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+_SECOND_HEAD = re.compile(rb'"schemaVersion"\s*:\s*\d')
 _NEXT_EVENT = re.compile(rb"\s*,?\s*")
-MAX_EVENT: Final = 64 << 20
+_SPACE: Final = b"\xef\xbb\xbf \t\r\n"
+MAX_EVENT: Final = 16 << 20
 MAX_METADATA: Final = 64 << 20
 
 
 class NotATrace(Exception):
-    """The text holds no list of events; the message says what it is instead."""
+    """The text is not one trace; the message says what it is instead."""
 
 
 class Document:
@@ -38,7 +40,10 @@ class Document:
         self._pending = b""
 
     def batches(self) -> Iterator[list[RawEvent]]:
-        """Every event of the list, some thousand at a time, in the order of the file."""
+        """Every event of the list, some thousand at a time, in the order of the file.
+
+        Raises: NotATrace where there is no list of events, or two writers wrote the file.
+        """
         self._read_head()
         searched = 0
         for block in self._blocks:
@@ -47,72 +52,74 @@ class Document:
             searched = len(self._pending)
             if cut is None and searched < MAX_EVENT:
                 continue
-            yield from self._take(cut, at_end=False)
+            yield self._take(cut, at_end=False)
             if self.whole:
                 break
-            searched = len(self._pending) if searched == len(self._pending) else 0
+            searched = 0
         if not self.whole:
-            yield from self._take(None, at_end=True)
+            yield self._take(None, at_end=True)
+        if not self.whole and self._pending.strip(_SPACE):
+            yield self._take_damaged(at_end=True)
         if self.whole:
             self._read_tail()
 
     def _read_head(self) -> None:
         text = next(self._blocks, b"")
-        while len(text) < MAX_METADATA:
-            start = text.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-            if start == b"[":
+        while text:
+            first = text.lstrip(_SPACE)[:1]
+            if first == b"[":
                 self.is_list = True
                 self._pending = text[text.index(b"[") + 1 :]
                 return
-            if start not in (b"{", b""):
+            if first not in (b"{", b""):
                 raise NotATrace("it is not JSON")
             if found := _LIST_START.search(text):
                 self.head, self._pending = text[: found.start()], text[found.end() :]
                 return
-            if not (block := next(self._blocks, b"")):
+            if len(text) > MAX_METADATA or not (block := next(self._blocks, b"")):
                 break
             text += block
-        raise NotATrace("it is empty" if not text.strip() else "it holds no traceEvents")
+        raise NotATrace("it is empty" if not text.strip(_SPACE) else "it holds no traceEvents")
 
-    def _take(self, cut: int | None, *, at_end: bool) -> Iterator[list[RawEvent]]:
+    def _take(self, cut: int | None, *, at_end: bool) -> list[RawEvent]:
         """Events up to `cut`; where that is no border, up to the last real one or the end of the list."""
         if cut is not None:
             try:
                 events = decode_events(self._pending[:cut])
             except NotEvents:
-                pass
-            else:
-                self._drop(cut)
-                yield events
-                return
-        structure = split.scan(self._pending)
-        if structure.list_end is not None:
-            end, closes = structure.list_end, True
-        else:
-            end, closes = int(structure.ends[-1]) if len(structure.ends) else 0, False
-        text = self._pending[:end]
-        if not end and not closes and len(self._pending) < MAX_EVENT and not at_end:
-            return
-        try:
-            events = decode_events(text)
-        except NotEvents:
-            yield from self._take_damaged(at_end=at_end)
-            return
-        self._close(end) if closes else self._drop(end)
-        yield events
+                return self._take_up_to_real_border(at_end=at_end)
+            self._drop(cut)
+            return events
+        return self._take_up_to_real_border(at_end=at_end)
 
-    def _take_damaged(self, *, at_end: bool) -> Iterator[list[RawEvent]]:
-        """As `_take`, where the text is damaged, so that quotes cannot be trusted."""
+    def _take_up_to_real_border(self, *, at_end: bool) -> list[RawEvent]:
+        structure = split.scan(self._pending)
+        closes = structure.list_end is not None
+        end = int(structure.ends[-1]) if len(structure.ends) else 0
+        if structure.list_end is not None:
+            end = structure.list_end
+        elif not end:
+            return self._take_damaged(at_end=at_end)
+        try:
+            events = decode_events(self._pending[:end])
+        except NotEvents:
+            return self._take_damaged(at_end=at_end)
+        self._close(end) if closes else self._drop(end)
+        return events
+
+    def _take_damaged(self, *, at_end: bool) -> list[RawEvent]:
+        """Events where quotes cannot be trusted: up to what looks like a border, or the end of the list."""
         end = split.likely_list_end(self._pending)
         closes = end is not None
-        if end is None:
+        if end is None and not at_end:
             end = split.likely_last_border(self._pending)
         if end is None:
             end = len(self._pending) if at_end or len(self._pending) >= MAX_EVENT else 0
         text = self._pending[:end]
+        if _SECOND_HEAD.search(text):
+            raise NotATrace('a second "schemaVersion" in the middle shows that two processes wrote to it at once')
         self._close(end) if closes else self._drop(end)
-        if text:
-            yield salvage(text, self._faults, at_end=at_end and not closes)
+        return salvage(text, self._faults, cut_off=at_end and not closes) if text.strip(_SPACE) else []
 
     def _drop(self, end: int) -> None:
         comma = _NEXT_EVENT.match(self._pending, end)
@@ -125,3 +132,5 @@ class Document:
         for block in self._blocks:
             if len(self.tail) < MAX_METADATA:
                 self.tail += block
+        if b'"traceEvents"' in self.tail:
+            raise NotATrace('a second "traceEvents" shows that it holds more than one trace')

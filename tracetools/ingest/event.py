@@ -1,6 +1,6 @@
 """One record of `traceEvents`, decoded no further than needed. In: whole events as JSON text. Out: `RawEvent`s.
 
-    {"ph": "X", "cat": "cpu_op", "name": "aten::empty", "pid": 25738, "tid": "25738", "ts": 1623142623460111, "dur": 25, …}
+    {"ph": "X", "cat": "cpu_op", "name": "aten::empty", "pid": 25738, "tid": "25738", "ts": 1623142623460111…}
     {"ph": "s", "id": 1, "pid": 44077, "tid": 44077, "ts": 6869181218001.421, "cat": "ac2g", "name": "ac2g"}
     {"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": 1712195496004644.2}
 

@@ -34,18 +34,26 @@ RULES: Final[dict[str, _Rule]] = {
     "unescaped_quote": _Rule(Severity.WARNING, "{n} events with unescaped quotes inside a string; they were kept"),
     "not_a_number": _Rule(Severity.WARNING, "{n} events with a bare inf or nan; those values count as missing"),
     "stray_comma": _Rule(Severity.WARNING, "{n} events with a missing or surplus comma; it was put right"),
+    "deep_nesting": _Rule(Severity.WARNING, "{n} events with values nested without end; those values count as missing"),
     "unreadable_event": _Rule(
         Severity.ERROR, "{n} places where no event could be made out; what stood there is lost", ("inputs", *_ALL)
     ),
     "not_an_object": _Rule(Severity.WARNING, "{n} entries of traceEvents are no objects; they were left out"),
     "missing_time": _Rule(Severity.ERROR, "{n} events without a readable start time; they were left out", _ALL),
     "time_overflow": _Rule(Severity.ERROR, "{n} events at a time beyond 64-bit ns; they were left out", _ALL),
-    "missing_duration": _Rule(Severity.WARNING, "{n} events without a readable length; they were kept at length 0", _ALL),
+    "missing_duration": _Rule(
+        Severity.WARNING, "{n} events without a readable length; they were kept at length 0", _ALL
+    ),
     "negative_duration": _Rule(Severity.WARNING, "{n} events with a negative length; they were kept at length 0", _ALL),
     "unknown_phase": _Rule(Severity.NOTE, "{n} events of a kind (ph) that is not used here; they were left out"),
-    "open_begin_end": _Rule(Severity.WARNING, "{n} begin or end events without their partner; they were left out", _ALL),
-    "odd_field": _Rule(Severity.WARNING, "{n} events with a field of an unexpected type; the field was turned to text or dropped"),
+    "open_begin_end": _Rule(
+        Severity.WARNING, "{n} begin or end events without their partner; they were left out", _ALL
+    ),
+    "odd_field": _Rule(
+        Severity.WARNING, "{n} events with a field of an unexpected type; the field was turned to text or dropped"
+    ),
     "odd_metadata": _Rule(Severity.WARNING, "the file's metadata is damaged or too large; what could be read was kept"),
+    "unclosed": _Rule(Severity.WARNING, "the closing bracket is missing; all events before it were read"),
     "many_records": _Rule(Severity.WARNING, "{n} metadata events above the limit; they were left out"),
     "old_list_form": _Rule(
         Severity.WARNING,

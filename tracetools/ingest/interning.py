@@ -46,10 +46,10 @@ class RawTexts(dict[bytes, int]):
 
 
 def text_of_raw(raw: bytes) -> str:
-    """The content of a JSON string, or any other JSON value as it is written.
+    r"""The content of a JSON string, or any other JSON value as it is written.
 
-    >>> text_of_raw(b'"a\\\\nb"'), text_of_raw(b"[[4, 64], []]")
-    ('a\\nb', '[[4, 64], []]')
+    >>> text_of_raw(b'"a\\nb"'), text_of_raw(b"[[4, 64], []]")
+    ('a\nb', '[[4, 64], []]')
     """
     if raw[:1] == b'"':
         try:
@@ -68,9 +68,9 @@ class LaneTable(dict[tuple[LaneWord, LaneWord], int]):
 
     def ids(self, pids: Sequence[LaneWord], tids: Sequence[LaneWord]) -> IdArray:
         """The id of each (pid, tid)."""
-        try:
-            pid_numbers = np.fromiter(pids, np.int64, len(pids))  # type: ignore[arg-type]  # words raise, as caught
-            tid_numbers = np.fromiter(tids, np.int64, len(tids))  # type: ignore[arg-type]
+        try:  # words raise
+            pid_numbers = np.fromiter(pids, np.int64, len(pids))
+            tid_numbers = np.fromiter(tids, np.int64, len(tids))
         except (TypeError, ValueError, OverflowError):
             return np.fromiter(map(self.__getitem__, zip(pids, tids, strict=True)), np.int32, len(pids))
         return self._ids_of_runs(pid_numbers, tid_numbers)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
-
-import msgspec
-import numpy as np
 
 from tracetools.errors import UnreadableTrace
 from tracetools.ingest import streams
-from tracetools.ingest.columns import EventColumns, TraceColumns
+from tracetools.ingest.assemble import assemble_events, assemble_flows, assemble_marks
+from tracetools.ingest.columns import TraceColumns
 from tracetools.ingest.document import Document, NotATrace
 from tracetools.ingest.faults import Faults
 from tracetools.ingest.inputs import TraceInput
-from tracetools.table import KIND_OF_CATEGORY, Events, Flows, IntArray, Kind, Marks, Trace
+from tracetools.ingest.metadata import base_time, decode_metadata, note_trailing_garbage
+from tracetools.ingest.two_ranks import processes_with_same_correlations
+from tracetools.table import Trace
 
 
 def read_trace(source: TraceInput, progress: Callable[[int], None] | None = None) -> Trace:
@@ -27,32 +28,34 @@ def read_trace(source: TraceInput, progress: Callable[[int], None] | None = None
     """
     faults = Faults()
     columns = TraceColumns(faults)
-    counter = _Counter(progress)
+    counted = _CountedBlocks(progress, faults)
     try:
         with streams.open_bytes(source.path, source.member) as stream:
-            document = Document(counter.watch(streams.blocks(stream), faults), faults)
+            document = Document(counted.of(streams.blocks(stream)), faults)
             for batch in document.batches():
                 columns.add(batch)
     except NotATrace as error:
-        raise UnreadableTrace(f"{source.label}: {error}; pass files that torch.profiler wrote") from error
-    except OSError as error:
-        raise UnreadableTrace(f"{source.label}: {error.strerror or error}") from error
-    metadata = {**_metadata(document.head), **_metadata(b"{" + document.tail.lstrip(b" \t\r\n,"))}
-    if not document.whole:
-        faults.add("truncated")
-    base = metadata.get("baseTimeNanoseconds", 0)
-    base_ns = base if isinstance(base, int) else 0
-    return _trace(source, columns, metadata, base_ns, document, counter.total)
+        raise UnreadableTrace(f"{source.label}: {error}; {_way_out(str(error))}") from error
+    except (OSError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, KeyError) as error:
+        raise UnreadableTrace(f"{source.label}: {error}; check the path, or copy the file again") from error
+    return _assembled(source, document, columns, counted.total)
 
 
-class _Counter:
+def _way_out(fact: str) -> str:
+    if "second" in fact:
+        return "let every rank write a file of its own, and record again"
+    return "pass trace files that torch.profiler wrote"
+
+
+class _CountedBlocks:
     """Counts the bytes that pass, and notes where the compressed data breaks off."""
 
-    def __init__(self, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, progress: Callable[[int], None] | None, faults: Faults) -> None:
         self.total = 0
         self._progress = progress
+        self._faults = faults
 
-    def watch(self, blocks: Iterator[bytes], faults: Faults) -> Iterator[bytes]:
+    def of(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         try:
             for block in blocks:
                 self.total += len(block)
@@ -60,83 +63,40 @@ class _Counter:
                     self._progress(len(block))
                 yield block
         except streams.Damaged:
-            faults.add("bad_compression")
+            self._faults.add("bad_compression")
 
 
-def _metadata(text: bytes) -> dict[str, Any]:
-    text = re.sub(rb"[\s,]+\Z", b"", text)
-    if not text.strip(b"{} \t\r\n"):
-        return {}
-    try:
-        decoded = msgspec.json.decode(text if text.endswith(b"}") else text + b"}")
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        try:
-            decoded = msgspec.json.decode(text + b"}")
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return {}
-    return decoded if isinstance(decoded, dict) else {}
-
-
-def _trace(
-    source: TraceInput, columns: TraceColumns, metadata: dict[str, Any], base_ns: int, document: Document, total: int
-) -> Trace:
-    complete = columns.complete
-    ts_ns = complete.parts["ts_ns"].join()
-    dur_ns = complete.parts["dur_ns"].join()
-    whole_us = len(ts_ns) > 8 and not (ts_ns % 1000).any() and not (dur_ns % 1000).any()
-    category = complete.parts["category"].join()
-    strings = tuple(columns.strings)
-    events = Events(
-        ts_ns=ts_ns + base_ns,
-        dur_ns=dur_ns,
-        name=complete.parts["name"].join(),
-        category=category,
-        lane=complete.parts["lane"].join(),
-        kind=_kinds(strings, category),
-        arguments={column: columns.sparse(column) for column in sorted(columns.arguments)},
-    )
-    instants, counters = _marks(columns.instants, base_ns), _marks(columns.counters, base_ns)
-    flows = _flows(columns.flows, base_ns)
+def _assembled(source: TraceInput, document: Document, columns: TraceColumns, bytes_read: int) -> Trace:
+    faults = columns.faults
+    columns.finish()
+    if document.is_list:
+        faults.add("old_list_form")
+        note_trailing_garbage(document.tail, faults)
+    metadata = {} if document.is_list else decode_metadata(document.head, document.tail, faults, document.whole)
+    if not document.whole:
+        faults.add("truncated")
+    base_ns = base_time(metadata, faults)
+    events, resolution_ns = assemble_events(columns, base_ns)
+    lanes = columns.lanes.lanes()
+    if clash := processes_with_same_correlations(events, lanes):
+        raise UnreadableTrace(
+            f"{source.label}: processes {clash[0]} and {clash[1]} both launch work under the same correlations, "
+            "so this file holds more than one rank; pass the files that the ranks wrote"
+        )
+    instants, counters = assemble_marks(columns.instants, base_ns), assemble_marks(columns.counters, base_ns)
     return Trace(
         path=source.label,
         metadata=metadata,
         base_ns=base_ns,
-        resolution_ns=1000 if whole_us else 1,
+        resolution_ns=resolution_ns,
         events=events,
         instants=instants,
         counters=counters,
-        flows=flows,
+        flows=assemble_flows(columns.flows, base_ns),
         records=tuple(columns.records),
         strings=tuple(columns.strings),
-        lanes=columns.lanes.lanes(),
-        findings=columns.faults.findings(source.label, source.rank),
+        lanes=lanes,
+        findings=faults.findings(source.label, source.rank),
         truncated=not document.whole,
-        bytes_read=total,
-    )
-
-
-def _kinds(strings: tuple[str, ...], category: IntArray) -> Any:
-    table = np.array([KIND_OF_CATEGORY.get(text, Kind.OTHER) for text in strings], np.uint8)
-    return table[category] if len(category) else np.zeros(0, np.uint8)
-
-
-def _marks(columns: EventColumns, base_ns: int) -> Marks:
-    parts = columns.parts
-    return Marks(
-        ts_ns=parts["ts_ns"].join() + base_ns,
-        name=parts["name"].join(),
-        category=parts["category"].join(),
-        lane=parts["lane"].join(),
-        args=parts["args"].join(),
-    )
-
-
-def _flows(columns: EventColumns, base_ns: int) -> Flows:
-    parts = columns.parts
-    return Flows(
-        ts_ns=parts["ts_ns"].join() + base_ns,
-        lane=parts["lane"].join(),
-        category=parts["category"].join(),
-        flow=parts["flow"].join(),
-        is_start=parts["is_start"].join(),
+        bytes_read=bytes_read,
     )

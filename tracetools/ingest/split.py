@@ -1,11 +1,12 @@
-"""Where an event ends. In: JSON text somewhere inside `traceEvents`. Out: borders between events, end of the list.
+r"""Where an event ends. In: JSON text somewhere inside `traceEvents`. Out: borders between events, end of the list.
 
-Three borders as writers write them: ``},\\n  {\\n    "ph": "X"``, ``},{"name":"a"``, ``}, {  "args"``.
+Three borders as writers write them: ``},\n  {\n    "ph": "X"``, ``},{"name":"a"``, ``}, {  "args"``.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,8 @@ _BORDER = re.compile(rb'\}\s*,\s*\{\s*"')
 _EVENT_KEY = rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:'
 _LIKELY_BORDER = re.compile(rb"\}\s*,\s*(?=" + _EVENT_KEY + rb")")
 _LIKELY_START = re.compile(_EVENT_KEY)
-_LIKELY_END = re.compile(rb'\}\s*\]\s*(?:,\s*"[^"\\]{1,200}"\s*:|\}\s*$)')
+_LIKELY_END = re.compile(rb'\}\s*,?\s*\]\s*(?:,\s*"[^"\\]{1,200}"\s*:|\}\s*$)')
+_ESCAPED_QUOTE = re.compile(rb'\\+"')
 _NEAR_END: Final = 1 << 16
 _SEEN: Final = 1 << 10
 """How far back a border that spans two reads may begin."""
@@ -43,11 +45,8 @@ def last_border(text: bytes, searched: int = 0) -> int | None:
     """
     start = max(searched - _SEEN, 0)
     for begin in (max(len(text) - _NEAR_END, start), start):
-        last = None
-        for last in _BORDER.finditer(text, begin):
-            pass
-        if last is not None:
-            return last.start() + 1
+        if (last := _last_match(_BORDER, text, begin)) is not None:
+            return last + 1
         if begin == start:
             break
     return None
@@ -55,30 +54,31 @@ def last_border(text: bytes, searched: int = 0) -> int | None:
 
 def scan(text: bytes) -> Structure:
     """Walk brackets outside strings; right as long as every quote in `text` is where JSON wants it."""
-    octets = np.frombuffer(text, np.uint8)
-    quotes = _string_quotes(octets)
-    steps = _BRACKETS[octets]
-    brackets = np.flatnonzero(steps)
-    outside = np.searchsorted(quotes, brackets) % 2 == 0
-    brackets = brackets[outside]
-    depth = np.cumsum(steps[brackets], dtype=np.int64)
+    brackets, depth = bracket_depths(text)
     below = np.flatnonzero(depth < 0)
     list_end = int(brackets[below[0]]) if len(below) else None
     if list_end is not None:
         depth, brackets = depth[: below[0]], brackets[: below[0]]
-    return Structure(brackets[(depth == 0) & (octets[brackets] == ord("}"))] + 1, list_end)
+    return Structure(brackets[depth == 0] + 1, list_end)
 
 
-def _string_quotes(octets: npt.NDArray[np.uint8]) -> IntArray:
+def bracket_depths(text: bytes) -> tuple[IntArray, IntArray]:
+    """Position of each bracket outside strings, and how many are open after it."""
+    octets = np.frombuffer(text, np.uint8)
+    steps = _BRACKETS[octets]
+    brackets = np.flatnonzero(steps)
+    outside = np.searchsorted(_string_quotes(text, octets), brackets) % 2 == 0
+    brackets = brackets[outside]
+    return brackets, np.cumsum(steps[brackets], dtype=np.int64)
+
+
+def _string_quotes(text: bytes, octets: npt.NDArray[np.uint8]) -> IntArray:
     """Positions of quotes that open or close a string: those after an even number of backslashes."""
     quotes = np.flatnonzero(octets == ord('"'))
-    after_backslash = octets[np.maximum(quotes - 1, 0)] == ord("\\")
-    if not after_backslash.any():
+    escaped = [run.end() - 1 for run in _ESCAPED_QUOTE.finditer(text) if (run.end() - run.start()) % 2 == 0]
+    if not escaped:
         return quotes
-    others = np.flatnonzero(octets != ord("\\"))
-    before = np.searchsorted(others, quotes) - 1
-    run = quotes - 1 - np.where(before >= 0, others[before], -1)
-    return quotes[run % 2 == 0]
+    return quotes[~np.isin(quotes, np.array(escaped, np.int64), assume_unique=True)]
 
 
 def likely_pieces(text: bytes) -> list[bytes]:
@@ -96,15 +96,16 @@ def likely_starts(text: bytes) -> list[int]:
 
 def likely_last_border(text: bytes) -> int | None:
     """Like `last_border`, but only before a key that events have."""
-    last = None
-    for last in _LIKELY_BORDER.finditer(text):
-        pass
-    return None if last is None else last.start() + 1
+    last = _last_match(_LIKELY_BORDER, text, 0)
+    return None if last is None else last + 1
+
+
+def _last_match(pattern: re.Pattern[bytes], text: bytes, begin: int) -> int | None:
+    last = deque(pattern.finditer(text, begin), maxlen=1)
+    return last[0].start() if last else None
 
 
 def likely_list_end(text: bytes) -> int | None:
     """Position of the `]` that seems to close the list of events: no `ph` comes after it."""
-    for found in _LIKELY_END.finditer(text):
-        if b'"ph"' not in text[found.end() :]:
-            return text.index(b"]", found.start())
-    return None
+    found = _LIKELY_END.search(text, max(text.rfind(b'"ph"'), 0))
+    return None if found is None else text.index(b"]", found.start())

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from isal import isal_zlib
 
@@ -20,6 +20,7 @@ _READ: Final = 1 << 18
 _STEP: Final = 1 << 16
 """Most text that one bad byte in compressed data can cost."""
 
+_CORRUPT = cast(type[Exception], isal_zlib.error)
 GZIP: Final = b"\x1f\x8b"
 ZIP: Final = b"PK"
 
@@ -81,7 +82,7 @@ def _inflated(first: bytes, stream: IO[bytes]) -> Iterator[bytes]:
         while not inflate.eof:
             try:
                 yield inflate.decompress(compressed, _STEP)
-            except (isal_zlib.error, EOFError) as error:
+            except _CORRUPT as error:
                 raise Damaged(str(error)) from error
             compressed = inflate.unconsumed_tail
             if not compressed and not inflate.eof and not (compressed := stream.read(_READ)):

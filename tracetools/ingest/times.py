@@ -107,7 +107,7 @@ def ns_of_token(token: bytes) -> int:
     >>> ns_of_token(b"null") == ABSENT
     True
     """
-    text = token.decode("ascii", "replace").strip(' \t\r\n"')
+    text = _content(token)
     if not _NUMBER.fullmatch(text):
         return ABSENT
     us = _EXACT.create_decimal(text)
@@ -117,3 +117,12 @@ def ns_of_token(token: bytes) -> int:
         return 0
     ns = int(us.scaleb(3, _EXACT).to_integral_value(decimal.ROUND_HALF_EVEN, _EXACT))
     return ns if -(2**63) < ns < 2**63 else ABSENT
+
+
+def is_number(token: bytes) -> bool:
+    """Whether the token is a decimal number, plain or as a string."""
+    return bool(_NUMBER.fullmatch(_content(token)))
+
+
+def _content(token: bytes) -> str:
+    return token.decode("ascii", "replace").strip(' \t\r\n"')
