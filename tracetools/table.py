@@ -2,7 +2,7 @@
 
 Three lines of what a row stands for, as Kineto writes them (times in µs, three decimals):
 
-    {"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "pid": 4000, "tid": 4000, "ts": 5229978982988.017, "dur": 388.075}
+    {"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "pid": 4000, "tid": 4000, "ts": 522997898.017, "dur": 388.075}
     {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", …, "args": {"External id": 7, "correlation": 16}}
     {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, …, "args": {"stream": 7, "correlation": 16}}
 """

@@ -23,7 +23,9 @@ def _no_modules(structure: Structure) -> Iterator[Finding]:
     if structure.modules.is_call.any() or not len(trace.events):
         return
     if trace.metadata.get("with_stack") and not (trace.events.kind == Kind.PYTHON).any():
-        why = "the header says with_stack, but there is no python_function event (a second profile run, or a missing option)"
+        why = (
+            "the header says with_stack, but it holds no python_function event (second profile run, or missing option)"
+        )
     else:
         why = "it holds neither module ranges nor `nn.Module:` frames"
     yield Finding(
@@ -58,8 +60,8 @@ def _lost_gpu_records(structure: Structure) -> Iterator[Finding]:
         return
     total = len(links.linked)
     message = (
-        f"{total - lost} of {total} launches have a GPU record ({100 * (total - lost) / total:.1f} %); what the others ran "
-        "is missing, at the edges of the recording or lost by the tracer, so GPU figures are lower bounds"
+        f"{total - lost} of {total} launches have a GPU record ({100 * (total - lost) / total:.1f} %); what the others "
+        "ran is missing, at the edges of the recording or lost by the tracer, so GPU figures are lower bounds"
     )
     yield Finding("lost_gpu_records", Severity.WARNING, message, count=lost, affects=("gpu", "modules", "ops", "steps"))
 
@@ -70,8 +72,8 @@ def _work_without_launch(structure: Structure) -> Iterator[Finding]:
         return
     length = int((structure.work.end_ns[lone] - structure.work.start_ns[lone]).sum())
     message = (
-        f"{int(lone.sum())} pieces of GPU work ({length / 1e3:.3f} us) have no launch in the trace, most likely launched "
-        "before it began; they count as busy and stay unattributed"
+        f"{int(lone.sum())} pieces of GPU work ({length / 1e3:.3f} us) have no launch in the trace, most likely "
+        "launched before it began; they count as busy and stay unattributed"
     )
     yield Finding("work_without_launch", Severity.WARNING, message, count=int(lone.sum()), affects=("modules", "ops"))
 
@@ -99,8 +101,9 @@ def _starts_before_launch(structure: Structure) -> Iterator[Finding]:
     count = int(np.count_nonzero(early > 0))
     if count:
         message = (
-            f"{count} of {int(linked.sum())} pieces of GPU work start before their launch call, by {early.max() / 1e3:.3f} "
-            f"us at most: GPU clock and CPU clock disagree; a shift of +{early.max() / 1e3:.3f} us would mend it (not applied)"
+            f"{count} of {int(linked.sum())} pieces of GPU work start before their launch call, by at most "
+            f"{early.max() / 1e3:.3f} us: GPU clock and CPU clock disagree; a shift of +{early.max() / 1e3:.3f} us would "
+            "mend it (not applied)"
         )
         yield Finding("starts_before_launch", Severity.WARNING, message, count=count, affects=("launches",))
 

@@ -123,8 +123,9 @@ def _mend_late_stamps(
     if not mended:
         return end, ()
     message = (
-        f"{mended} pieces of GPU work end after two or more later ones on their stream (longest: {raw_ns / 1e3:.3f} us "
-        "as recorded); ended at the next start instead; completion stamps came late, record again if these kernels matter"
+        f"{mended} pieces of GPU work end after two or more later ones on their stream (longest as recorded: "
+        f"{raw_ns / 1e3:.3f} us): their completion stamps came late; ended at the next start instead; record again if "
+        "these kernels matter"
     )
     affects = ("gpu", "modules", "ops")
     return end, (Finding("late_completion_stamp", Severity.WARNING, message, count=mended, affects=affects),)

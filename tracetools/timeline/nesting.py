@@ -1,7 +1,7 @@
 """The parent of each span of one lane, and what must be clipped. In: sorted spans. Out: `Nesting`.
 
-Spans come sorted by start, outer before inner. Where they nest, the number of open spans is the depth, and the parent is
-the last span before with one depth less: sorted arrays answer both at once. Only stretches in which spans cross are
+Spans come sorted by start, outer before inner. Where they nest, the number of open spans is the depth, and the parent
+is the last span before with one depth less: sorted arrays answer both at once. Only stretches in which spans cross are
 walked span by span.
 """
 
