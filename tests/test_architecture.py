@@ -13,10 +13,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 # Left to right, as an event walks; a stage imports what stands to its left, never to its right.
-ORDER = (
-    "errors findings trace_file settings table results intervals "
-    "ingest timeline attribution metrics analysis engines run report cli"
-).split()
+LEFT = ["errors", "findings", "trace_file", "settings", "table", "results", "intervals"]
+STAGES = ["ingest", "timeline", "attribution", "metrics", "analysis", "engines", "run", "report", "cli"]
+ORDER = [*LEFT, *STAGES]
 
 # (importer, imported): why this one may look right.
 EXCEPTIONS: dict[tuple[str, str], str] = {}

@@ -1,0 +1,51 @@
+"""How far reading has come. In: `progress(label, done, total)`. Out: a bar on a terminal, after a second of work."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from tracetools.report.names import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_QUIET_S: Final = 1.0
+
+
+class ProgressBar:
+    """A bar per label on stderr; nothing at all for work that is over within a second."""
+
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def __call__(self, label: str, done_bytes: int, total_bytes: int | None) -> None:
+        """Take note of how many bytes of `label` are read."""
+        if self._bars is None:
+            if time.monotonic() - self._started_s < _QUIET_S:
+                return
+            self._bars = _start_bars()
+        if label not in self._tasks:
+            self._tasks[label] = self._bars.add_task(printable(label), total=total_bytes)
+        self._bars.update(self._tasks[label], completed=done_bytes, total=total_bytes)
+
+
+def _start_bars() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    bars = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+    bars.start()
+    return bars

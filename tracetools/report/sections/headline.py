@@ -1,0 +1,91 @@
+"""The answers first, in words. In: an analysis. Out: what was read, what costs most in backward, where time went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tracetools.report import focus
+from tracetools.report.figures import decimals_for, milliseconds, percent, plural, ranges, rank_name
+from tracetools.report.layout import wrap
+from tracetools.report.line import Line, Style, plain
+from tracetools.report.names import cut_middle, printable
+from tracetools.report.view import Time, View
+from tracetools.results import Analysis, ModuleTime
+
+_PHASES: Final = ("forward", "backward", "recompute", "other")
+_CLOCK: Final = {Time.GPU: "GPU busy time", Time.CPU: "CPU time"}
+
+
+def render(analysis: Analysis, view: View) -> list[Line]:
+    """What was read, then what the reader came for."""
+    time = focus.time_of(analysis.modules, view.time)
+    rank = focus.busiest_rank(analysis, time)
+    modules = focus.modules_of(analysis, rank)
+    answers = [*_costliest(modules, rank, time, view.width), *_shares(modules, rank, time)]
+    return [
+        *plain(wrap(_what_was_read(analysis), view.width)),
+        *_not_read(analysis, view.width),
+        *[Line(text, Style.ANSWER) for sentence in answers for text in wrap(sentence, view.width)],
+    ]
+
+
+def _what_was_read(analysis: Analysis) -> str:
+    read = [row for row in analysis.inputs if row.status != "unreadable"]
+    steps = sorted({step for row in read for step in row.steps})
+    devices = sorted({printable(row.device) for row in read if row.device})
+    parts = [
+        f"tracetools {analysis.tracetools_version}",
+        plural(len(focus.ranks_of(analysis)), "rank"),
+        f"steps {ranges(steps)}" if steps else "no steps marked",
+        plural(sum(row.events for row in read), "event"),
+        *(devices or ["no GPU named"]),
+    ]
+    return " · ".join(parts)
+
+
+def _not_read(analysis: Analysis, width: int) -> list[Line]:
+    """Files that are missing from the figures, or only partly in them."""
+    lines = []
+    for status, words in (("unreadable", "could not be read"), ("partial", "could be read only in part")):
+        paths = [printable(row.path) for row in analysis.inputs if row.status == status]
+        if paths:
+            shown = ", ".join(cut_middle(path, width // 2) for path in paths[:3])
+            more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+            text = f"{plural(len(paths), 'file')} {words}: {shown}{more}; see the findings"
+            lines += [Line(line, Style.WARNING) for line in wrap(text, width)]
+    return lines
+
+
+def _costliest(modules: Sequence[ModuleTime], rank: int | None, time: Time, width: int) -> list[str]:
+    """The module that costs most in backward, with its submodules and by itself."""
+    if not any(focus.is_module(row) for row in modules):
+        return ["No module names in these traces: time is split by phase and op only."]
+    whole = focus.costliest(modules, "backward", time)
+    alone = focus.costliest_alone(modules, "backward", time)
+    if whole is None or alone is None:
+        return [f"No module has {_CLOCK[time]} in backward in these traces."]
+    first = (
+        f"Costliest module in backward: {cut_middle(printable(whole.path), width // 2)} "
+        f"({percent(whole.value_ns, whole.whole_ns)} % of backward {_CLOCK[time]} on {rank_name(rank)}, "
+        f"{_ms(whole)} ms, submodules included)"
+    )
+    second = (
+        f"Without submodules: {cut_middle(printable(alone.path), width // 2)} "
+        f"({percent(alone.value_ns, alone.whole_ns)} %, {_ms(alone)} ms)"
+    )
+    return [first, second]
+
+
+def _ms(found: focus.Costliest) -> str:
+    return milliseconds(found.value_ns, decimals_for([found.value_ns]))
+
+
+def _shares(modules: Sequence[ModuleTime], rank: int | None, time: Time) -> list[str]:
+    """How the rank's time divides among the phases."""
+    spent = {phase: focus.whole_ns(modules, phase, time) for phase in _PHASES}
+    whole = sum(spent.values())
+    if not whole:
+        return []
+    parts = ", ".join(f"{phase} {percent(value, whole)} %" for phase, value in spent.items() if value)
+    return [f"{rank_name(rank).capitalize()} spent its {_CLOCK[time]} in: {parts}"]

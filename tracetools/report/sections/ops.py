@@ -1,0 +1,56 @@
+"""Which ops cost most. In: op rows of the busiest rank. Out: a table, costliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tracetools.report import focus
+from tracetools.report.figures import count, decimals_for, milliseconds, rank_name
+from tracetools.report.layout import Column, lay_out
+from tracetools.report.line import Line, note, plain, title
+from tracetools.report.names import printable
+from tracetools.report.view import Time, View
+from tracetools.results import Analysis, OpTime
+
+_ROWS: Final = 10
+_FIELDS: Final = {
+    "CPU": "cpu_ns",
+    "self CPU": "self_cpu_ns",
+    "GPU busy": "gpu_busy_ns",
+    "kernel sum": "kernel_ns",
+}
+
+
+def render(analysis: Analysis, view: View) -> list[Line]:
+    """Ops of the busiest rank by GPU busy time, or by self CPU time where there is no GPU."""
+    time = focus.time_of(analysis.modules, view.time)
+    rank = focus.busiest_rank(analysis, time)
+    rows = [row for row in analysis.ops if row.rank == rank]
+    if not rows:
+        return []
+    shown = sorted(rows, key=lambda row: _cost(row, time), reverse=True)[: view.limit(_ROWS)]
+    order = "GPU busy time" if time is Time.GPU else "self CPU time"
+    lines = [
+        title(f"Ops · {rank_name(rank)} · ms · costliest first by {order}"),
+        *plain(lay_out(_columns(shown), view.width)),
+    ]
+    if len(shown) < len(rows):
+        lines.append(note(f"{len(rows) - len(shown)} cheaper rows are hidden; --top {len(rows)} shows all"))
+    return lines
+
+
+def _cost(row: OpTime, time: Time) -> int:
+    return (row.gpu_busy_ns or 0) if time is Time.GPU else row.self_cpu_ns
+
+
+def _columns(rows: Sequence[OpTime]) -> list[Column]:
+    columns = [
+        Column("op", [printable(row.name) for row in rows], is_name=True),
+        Column("phase", [row.phase.value for row in rows]),
+        Column("calls", [count(row.calls) for row in rows]),
+    ]
+    for header, field in _FIELDS.items():
+        values = [getattr(row, field) for row in rows]
+        columns.append(Column(header, [milliseconds(value, decimals_for(values)) for value in values]))
+    return columns
