@@ -100,10 +100,10 @@ def _starts_before_launch(structure: Structure) -> Iterator[Finding]:
     early = structure.trace.events.ts_ns[links.launch[linked]] - structure.work.start_ns[linked]
     count = int(np.count_nonzero(early > 0))
     if count:
+        shift_us = early.max() / 1e3
         message = (
             f"{count} of {int(linked.sum())} pieces of GPU work start before their launch call, by at most "
-            f"{early.max() / 1e3:.3f} us: GPU clock and CPU clock disagree; a shift of +{early.max() / 1e3:.3f} us would "
-            "mend it (not applied)"
+            f"{shift_us:.3f} us: GPU clock and CPU clock disagree; a shift of +{shift_us:.3f} us mends it (not applied)"
         )
         yield Finding("starts_before_launch", Severity.WARNING, message, count=count, affects=("launches",))
 
