@@ -155,8 +155,8 @@ class StepTime(msgspec.Struct, frozen=True):
 class GpuTime(msgspec.Struct, frozen=True):
     """What one GPU did in a window: the whole rank (step None) or one step.
 
-    busy = compute + exposed communication + exposed copy; busy + idle = window; exactly. In a step's window all work that
-    runs there counts; kernels and kernel_ns (plain sum) count what was launched in the step.
+    busy = compute + exposed communication + exposed copy; busy + idle = window; exactly. In a step's window all work
+    that runs there counts; kernels and kernel_ns (plain sum) count what was launched in the step.
     """
 
     rank: int | None

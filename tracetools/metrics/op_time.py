@@ -1,5 +1,7 @@
 """Time of each op by phase. In: `Structure`. Out: `OpTime` rows, by name and phase.
 
+GPU work that was launched outside every op, or by no known launch, is in rows named `(unattributed)`.
+
 An op that calls itself (a dispatch mode shows each op twice) counts once: only its outermost calls have a length.
 """
 
@@ -10,8 +12,8 @@ import numpy as np
 from tracetools import trace_file
 from tracetools.attribution.phases import PHASE_OF, Code
 from tracetools.attribution.structure import Structure
-from tracetools.intervals import grouped_union_length
-from tracetools.results import OpTime
+from tracetools.intervals import grouped_union_length, union_length
+from tracetools.results import UNATTRIBUTED, OpTime
 from tracetools.table import BoolArray, IntArray, Kind
 from tracetools.timeline.tree import module_range_rows, nearest_ancestor, nearest_self_or_ancestor
 
@@ -23,8 +25,9 @@ def measure(structure: Structure, rank: int | None) -> tuple[OpTime, ...]:
     key = _name_and_phase(structure)
     outermost = _outermost(is_op, up, key)
     rows = np.flatnonzero(is_op & structure.chosen)
+    lone = _outside_ops(structure, is_op, rank)
     if not len(rows):
-        return ()
+        return lone
     keys, group = np.unique(key[rows], return_inverse=True)
     tops = outermost[rows]
     length = structure.tree.end_ns[rows] - structure.tree.start_ns[rows]
@@ -47,7 +50,33 @@ def measure(structure: Structure, rank: int | None) -> tuple[OpTime, ...]:
         )
         for at, each in enumerate(keys)
     ]
-    return tuple(sorted(result, key=lambda row: (row.name, row.phase)))
+    return tuple(sorted([*result, *lone], key=lambda row: (row.name, row.phase)))
+
+
+def _outside_ops(structure: Structure, is_op: BoolArray, rank: int | None) -> tuple[OpTime, ...]:
+    """One `(unattributed)` row per phase for GPU work without an op around its launch."""
+    work, owner = structure.work, structure.launches.owner
+    holder = nearest_self_or_ancestor(structure.tree.parent, is_op)
+    lone = structure.work_chosen & ((owner < 0) | (holder[owner] < 0))
+    phases = {code: PHASE_OF[Code(code)] for code in np.unique(structure.work_phase[lone]).tolist()}
+    rows = []
+    for phase in sorted(set(phases.values())):
+        codes = [code for code, of_code in phases.items() if of_code is phase]
+        mine = np.flatnonzero(lone & np.isin(structure.work_phase, codes))
+        start, end = work.start_ns[mine], work.end_ns[mine]
+        rows.append(
+            OpTime(
+                rank=rank,
+                name=UNATTRIBUTED,
+                phase=phase,
+                calls=0,
+                cpu_ns=0,
+                self_cpu_ns=0,
+                gpu_busy_ns=union_length(start, end),
+                kernel_ns=int((end - start).sum()),
+            )
+        )
+    return tuple(rows)
 
 
 def _op_rows(structure: Structure) -> BoolArray:

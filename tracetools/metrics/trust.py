@@ -59,9 +59,13 @@ def _lost_gpu_records(structure: Structure) -> Iterator[Finding]:
     if not lost or not len(structure.work):
         return
     total = len(links.linked)
+    in_time = links.linked[np.argsort(structure.trace.events.ts_ns[links.launch_rows], kind="stable")]
+    which = (
+        f"the first {lost}" if not in_time[:lost].any() else f"the last {lost}" if not in_time[-lost:].any() else lost
+    )
     message = (
-        f"{total - lost} of {total} launches have a GPU record ({100 * (total - lost) / total:.1f} %); what the others "
-        "ran is missing, at the edges of the recording or lost by the tracer, so GPU figures are lower bounds"
+        f"{total - lost} of {total} launches have a GPU record ({100 * (total - lost) / total:.1f} %); what {which} ran is "
+        "missing, outside the recording or lost by the tracer, so GPU figures are lower bounds"
     )
     yield Finding("lost_gpu_records", Severity.WARNING, message, count=lost, affects=("gpu", "modules", "ops", "steps"))
 
