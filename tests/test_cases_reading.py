@@ -89,7 +89,7 @@ def test_gz_multi_member():
 
 
 def test_interleaved_writers():
-    with pytest.raises(TracetoolsError, match="a second .schemaVersion."):
+    with pytest.raises(TracetoolsError, match='a second "schemaVersion"'):
         tracetools.load(CASES / "interleaved_writers")
 
 
