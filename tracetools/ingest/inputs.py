@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final
 
-from tracetools.errors import NothingReadable
-from tracetools.findings import Finding
+from tracetools import trace_file
+from tracetools.errors import NothingReadable, UsageError
+from tracetools.findings import Finding, Severity
+from tracetools.ingest import archives
+from tracetools.ingest.peek import Glance, glance
+from tracetools.ingest.rank import RankRules, compiled
+
+_TRACE_ENDINGS: Final = (".json", ".json.gz", ".gz", ".zip", ".tar", ".tgz", ".trace")
+_NOT_JSON: Final = (".pftrace", ".perfetto-trace", ".md", ".txt", ".py", ".csv", ".parquet", ".html", ".log", ".tmp")
+_AT_MOST: Final = 8
+"""So many files are named in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceInput:
-    """One trace to read. label is what users see; member is its name inside an archive."""
+    """One trace to read. label: what users see, the path or `archive.zip!member`. size_bytes: as stored.
+
+    rank_source: "distributedInfo", "metadata", "name", "option", or None where there is no rank.
+    """
 
     path: Path
     label: str
@@ -32,19 +47,193 @@ class Discovery:
     findings: tuple[Finding, ...]
 
 
-def find_inputs(
-    paths: Sequence[str | os.PathLike[str]], *, rank_of: Mapping[str, int] = {}, rank_from_name: str | None = None
-) -> Discovery:
-    """Every trace among `paths`."""
-    from tracetools.ingest.rank import peek_rank
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A file or an archive's member after a first look. explicit: named by the user, not met in a folder."""
 
-    found: list[TraceInput] = []
-    for each in map(Path, paths):
-        files = sorted(each.rglob("*.json*")) if each.is_dir() else [each]
-        for path in files:
-            rank, source, host = peek_rank(path)
-            found.append(TraceInput(path, str(path), path.stat().st_size, None, rank, source, host))
+    source: TraceInput
+    glance: Glance
+    explicit: bool
+
+
+def find_inputs(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    rank_of: Mapping[str, int] = {},  # never changed
+    rank_from_name: str | None = None,
+) -> Discovery:
+    """Every trace among files, folders (searched through), patterns and archives.
+
+    A file named outright is always an input, even one that cannot be read; in a folder, what is no trace is passed by.
+
+    rank_of: rank by path, label or file name. rank_from_name: regular expression whose first group is the rank.
+
+    Raises: UsageError where a path does not exist or ranks clash or lack; NothingReadable where there is no trace.
+    """
+    rules = RankRules(rank_of, compiled(rank_from_name))
+    kept: list[_Candidate] = []
+    findings: list[Finding] = []
+    for candidate in _candidates(paths):
+        if _is_input(candidate):
+            kept.append(replace(candidate, source=_with_rank(candidate, rules)))
+        elif not candidate.source.path.name.endswith(_NOT_JSON):
+            findings.append(_passed_over(candidate.source))
+    _check_options(rules, kept)
+    if not kept:
+        named = ", ".join(map(str, paths)) or "(no path)"
+        raise NothingReadable(f"no trace in {named}; pass trace files of torch.profiler, or a folder that holds some")
+    inputs = _checked_ranks(kept)
+    findings += [_rank_by_name(each) for each in inputs if each.rank_source == "name"]
+    return Discovery(inputs, tuple(findings))
+
+
+def _candidates(paths: Sequence[str | os.PathLike[str]]) -> Iterator[_Candidate]:
+    """Each file once, however often the paths lead to it."""
+    seen: set[str] = set()
+    for path, explicit in _files(paths):
+        if (real := os.path.realpath(path)) not in seen:
+            seen.add(real)
+            yield from _look(path, explicit)
+
+
+def _files(paths: Sequence[str | os.PathLike[str]]) -> Iterator[tuple[Path, bool]]:
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            yield from ((each, False) for each in _files_below(path))
+        elif path.exists():
+            yield path, True
+        elif matches := sorted(glob.glob(os.fspath(given), recursive=True)):
+            yield from _files(matches)
+        else:
+            raise UsageError(f"{given}: no such file or folder; check the path")
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """What may be a trace by its name, hidden and temporary files left out, in a fixed order."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(parent, name) for name in sorted(files) if _may_be_trace(name))
+
+
+def _may_be_trace(name: str) -> bool:
+    lower = name.lower()
+    if lower.startswith(".") or lower.endswith(_NOT_JSON):
+        return False
+    return lower.endswith(_TRACE_ENDINGS) or "trace" in lower
+
+
+def _look(path: Path, explicit: bool) -> Iterator[_Candidate]:
+    source = TraceInput(path, str(path), 0)
+    try:
+        source = replace(source, size_bytes=path.stat().st_size)
+        if not archives.is_archive(path):
+            with path.open("rb", buffering=0) as stream:
+                yield _Candidate(source, glance(stream), explicit)
+            return
+    except OSError:
+        yield _Candidate(source, Glance(None), explicit)
+        return
+    yield from _look_inside(source, explicit)
+
+
+def _look_inside(archive: TraceInput, explicit: bool) -> Iterator[_Candidate]:
+    """The members of an archive; damage ends the search, and what was found before it stays."""
+    found = False
+    try:
+        for name, size, stream in archives.members(archive.path):
+            if _may_be_trace(os.path.basename(name)):
+                found = True
+                source = replace(archive, member=name, label=f"{archive.label}!{name}", size_bytes=size)
+                yield _Candidate(source, glance(stream), False)
+    except archives.FAILED:
+        pass
     if not found:
-        raise NothingReadable("no trace among the paths given")
-    found.sort(key=lambda each: (-1 if each.rank is None else each.rank, each.label))
-    return Discovery(tuple(found), ())
+        yield _Candidate(archive, Glance(None), explicit)
+
+
+def _is_input(candidate: _Candidate) -> bool:
+    """Traces, files named outright, and files that by their name should be traces but hold nothing of one."""
+    if candidate.explicit:
+        return True
+    if candidate.glance.is_trace is None:
+        name = os.path.basename(candidate.source.member or candidate.source.path.name).lower()
+        return name.endswith((".json", ".json.gz")) or "trace" in name or "rank" in name
+    own = candidate.glance.stated.get(trace_file.METADATA_KEY)
+    return candidate.glance.is_trace and not (isinstance(own, dict) and own.get("merged"))
+
+
+def _with_rank(candidate: _Candidate, rules: RankRules) -> TraceInput:
+    source, stated = candidate.source, candidate.glance.stated
+    name = os.path.basename(source.member or source.path.name)
+    paths = (str(source.path),) if source.member is None else (source.member,)
+    rank, rank_source = rules.rank((*paths, source.label, name), stated)
+    own: Any = stated.get(trace_file.METADATA_KEY)
+    host = (own.get("host") if isinstance(own, dict) else None) or stated.get("host_name")
+    return replace(source, rank=rank, rank_source=rank_source, host=host if isinstance(host, str) else None)
+
+
+def _check_options(rules: RankRules, kept: Sequence[_Candidate]) -> None:
+    unused = [name for name in rules.of_file if name not in rules.used]
+    if unused:
+        raise UsageError(
+            f"--rank {unused[0]}={rules.of_file[unused[0]]} names no input; the inputs are "
+            f"{_listed([each.source.label for each in kept])}"
+        )
+
+
+def _checked_ranks(kept: Sequence[_Candidate]) -> tuple[TraceInput, ...]:
+    """Inputs by rank then path, no rank twice. A file that is no trace may lack a rank, but never takes one away."""
+    traces = [each.source for each in kept if each.glance.is_trace]
+    others = [each.source for each in kept if not each.glance.is_trace]
+    by_rank: defaultdict[int | None, list[str]] = defaultdict(list)
+    for source in traces:
+        by_rank[source.rank].append(source.label)
+    without = by_rank.pop(None, [])
+    if without and len(traces) > 1:
+        raise UsageError(
+            f"no rank is known for {_listed(without)}; pass --rank FILE=N for each, or --rank-from-name REGEX"
+        )
+    for rank, labels in sorted((rank, labels) for rank, labels in by_rank.items() if rank is not None):
+        if len(labels) > 1:
+            raise UsageError(
+                f"rank {rank} appears in {_count(len(labels))} files: {_listed(labels)}; "
+                "delete one or pass --rank FILE=N"
+            )
+    taken = set(by_rank)
+    for source in others:
+        clashes = source.rank is not None and source.rank in taken
+        traces.append(replace(source, rank=None, rank_source=None) if clashes else source)
+        taken.add(source.rank)
+    return tuple(sorted(traces, key=lambda each: (each.rank is None, each.rank or 0, each.label)))
+
+
+def _count(number: int) -> str:
+    return "two" if number == 2 else str(number)
+
+
+def _listed(labels: Sequence[str]) -> str:
+    more = len(labels) - _AT_MOST
+    listed = ", ".join(sorted(labels)[:_AT_MOST])
+    return listed + (f" and {more} more" if more > 0 else "")
+
+
+def _passed_over(source: TraceInput) -> Finding:
+    return Finding(
+        "not_a_trace",
+        Severity.NOTE,
+        f"{source.label}: no trace; it was passed over",
+        path=source.label,
+        affects=("inputs",),
+    )
+
+
+def _rank_by_name(source: TraceInput) -> Finding:
+    return Finding(
+        "rank_from_name",
+        Severity.NOTE,
+        f"{source.label}: rank {source.rank} was taken from the name; pass --rank FILE=N if that is wrong",
+        rank=source.rank,
+        path=source.label,
+        affects=("inputs",),
+    )

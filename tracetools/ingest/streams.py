@@ -22,7 +22,7 @@ _STEP: Final = 1 << 16
 
 _CORRUPT = cast(type[Exception], isal_zlib.error)
 GZIP: Final = b"\x1f\x8b"
-ZIP: Final = b"PK"
+ZIP: Final = b"PK\x03\x04"
 
 
 class Damaged(Exception):
@@ -35,14 +35,20 @@ def open_bytes(path: Path, member: str | None) -> Iterator[IO[bytes]]:
     if member is None:
         with path.open("rb", buffering=0) as plain:
             yield plain
-    elif zipfile.is_zipfile(path):
+    elif _is_zip(path):
         with zipfile.ZipFile(path) as archive, archive.open(member) as inside:
             yield inside
     else:
         with tarfile.open(path, "r:*") as tar:
             extracted = tar.extractfile(member)
-            assert extracted is not None
+            if extracted is None:
+                raise FileNotFoundError(f"{member} is no file")
             yield extracted
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb", buffering=0) as stream:
+        return stream.read(4) == ZIP
 
 
 def blocks(stream: IO[bytes], size: int = BLOCK) -> Iterator[bytes]:
