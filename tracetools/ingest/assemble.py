@@ -11,8 +11,6 @@ from tracetools.ingest.columns import PhaseColumns, TraceColumns
 from tracetools.table import KIND_OF_CATEGORY, Events, Flows, IdArray, IntArray, Kind, Marks
 
 _CATEGORY_OF_PID: Final = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
-_FEW: Final = 8
-"""So many whole-µs times may be chance."""
 
 
 def assemble_events(columns: TraceColumns, base_ns: int) -> tuple[Events, int]:
@@ -22,7 +20,7 @@ def assemble_events(columns: TraceColumns, base_ns: int) -> tuple[Events, int]:
     dur_ns: IntArray = parts["dur_ns"].join()
     lane: IdArray = parts["lane"].join()
     category = _categories_by_pid(columns, parts["category"].join(), lane)
-    resolution_ns = 1000 if len(ts_ns) > _FEW and _whole_us(ts_ns) and _whole_us(dur_ns) else 1
+    resolution_ns = 1 if columns.has_fractions or not len(ts_ns) else 1000
     ts_ns += base_ns
     events = Events(
         ts_ns=ts_ns,
@@ -34,10 +32,6 @@ def assemble_events(columns: TraceColumns, base_ns: int) -> tuple[Events, int]:
         arguments={column: columns.sparse(column) for column in sorted(columns.arguments)},
     )
     return events, resolution_ns
-
-
-def _whole_us(times: IntArray) -> bool:
-    return not (times[:1000] % 1000).any() and not (times % 1000).any()
 
 
 def _categories_by_pid(columns: TraceColumns, category: IdArray, lane: IdArray) -> IdArray:

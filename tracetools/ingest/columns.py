@@ -86,6 +86,7 @@ class TraceColumns:
         self.arguments: dict[str, tuple[Parts, Parts]] = {}
         self.records: list[dict[str, Any]] = []
         self._raw_texts = RawTexts(self.strings)
+        self.has_fractions = False
         self._pairs = BeginEndPairs()
         self._schemas = SchemaTable()
 
@@ -150,7 +151,7 @@ class TraceColumns:
 
     def _place(self, events: Sequence[RawEvent]) -> tuple[Sequence[RawEvent], dict[str, npt.NDArray[Any]]]:
         """Time, lane and category of the events; those without a readable time are left out and counted."""
-        ts_ns = ns_of_tokens([event.ts for event in events])
+        ts_ns = self._times([event.ts for event in events])
         if bool((lost := (ts_ns < -_FAR_NS) | (ts_ns > _FAR_NS)).any()):
             lost_events = list(compress(events, lost.tolist()))
             missing = sum(1 for event in lost_events if not is_number(bytes(event.ts)))
@@ -161,8 +162,13 @@ class TraceColumns:
         category = self.strings.ids([event.cat for event in events])
         return events, {"ts_ns": ts_ns, "lane": lane, "category": category}
 
+    def _times(self, tokens: list[msgspec.Raw]) -> IntArray:
+        text = b",".join(tokens)
+        self.has_fractions = self.has_fractions or b"." in text
+        return ns_of_tokens(tokens, text)
+
     def _durations(self, events: Sequence[RawEvent]) -> IntArray:
-        dur_ns = ns_of_tokens([event.dur for event in events])
+        dur_ns = self._times([event.dur for event in events])
         odd = (dur_ns < 0) | (dur_ns > _FAR_NS)
         if bool(odd.any()):
             negative = int(((dur_ns < 0) & (dur_ns > -_FAR_NS)).sum())

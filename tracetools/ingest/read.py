@@ -81,7 +81,7 @@ def _assembled(source: TraceInput, document: Document, columns: TraceColumns, by
     if clash := processes_with_same_correlations(events, lanes):
         raise UnreadableTrace(
             f"{source.label}: processes {clash[0]} and {clash[1]} both launch work under the same correlations, "
-            "so this file holds more than one rank; pass the files that the ranks wrote"
+            "so it was merged from several ranks; pass the files that the ranks wrote"
         )
     instants, counters = assemble_marks(columns.instants, base_ns), assemble_marks(columns.counters, base_ns)
     return Trace(

@@ -32,10 +32,13 @@ _EXACT = decimal.Context(
 )
 
 
-def ns_of_tokens(tokens: Sequence[Token]) -> IntArray:
-    """Each token as ns, rounded half to even; ABSENT where it is no number or leaves int64."""
+def ns_of_tokens(tokens: Sequence[Token], joined: bytes) -> IntArray:
+    """Each token as ns, rounded half to even; ABSENT where it is no number or leaves int64.
+
+    joined: the tokens with commas between them.
+    """
     # Windows of eight and sixteen digits reach left of the first token and right of the last.
-    text = b"".join((b"0" * 16, b",", b",".join(tokens), b",", b"0" * 8))
+    text = b"".join((b"0" * 16, b",", joined, b",", b"0" * 8))
     octets = np.frombuffer(text, np.uint8)
     commas = np.flatnonzero(octets == _COMMA)
     if len(commas) != len(tokens) + 1 or not tokens:
