@@ -33,6 +33,16 @@ def self_ns(phase: PhaseTime, time: Time) -> int | None:
     return phase.self_gpu_busy_ns if time is Time.GPU else phase.self_cpu_ns
 
 
+def grad_accumulation_ns(row: ModuleTime, time: Time) -> int | None:
+    """Time of a module's AccumulateGrad work."""
+    return row.grad_accumulation_ns if time is Time.GPU else row.grad_accumulation_cpu_ns
+
+
+def grad_sync_ns(row: ModuleTime, time: Time) -> int | None:
+    """Time of communication that starts from AccumulateGrad; only the GPU's is known."""
+    return row.grad_sync_ns if time is Time.GPU else None
+
+
 def ranks_of(analysis: Analysis) -> list[int | None]:
     """Every rank that was read, in order; None stands for a file that does not say its rank."""
     found = {row.rank for row in analysis.inputs if row.status != "unreadable"}

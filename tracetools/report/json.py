@@ -16,7 +16,7 @@ def render(analysis: Analysis) -> bytes:
         document = msgspec.json.encode(analysis)
     except UnicodeEncodeError:
         document = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(analysis)))
-    return msgspec.json.format(document, indent=2) + b"\n"
+    return msgspec.json.format(document, indent=1) + b"\n"
 
 
 def _without_surrogates(value: object) -> object:

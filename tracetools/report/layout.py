@@ -6,25 +6,27 @@ Widths are terminal cells, so that wide letters in names keep the columns straig
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from rich.cells import cell_len
 
-from tracetools.report.names import cut_middle
-
-GAP: Final = "  "
+GAPS: Final = ("  ", " ")
+"""Between columns: the wide one where nothing has to be cut for it."""
 MIN_NAME_WIDTH: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its header, its cells, and whether it holds names (left, cut to fit) or numbers (right, whole)."""
+    """One column: its header, its cells, and how a cell is cut to a width.
+
+    Names stand left and are cut; numbers (cut: None) stand right and are never cut.
+    """
 
     header: str
     cells: Sequence[str]
-    is_name: bool = False
+    cut: Callable[[str, int], str] | None = None
 
     def natural_width(self) -> int:
         """Width at which nothing is cut."""
@@ -34,18 +36,20 @@ class Column:
 def lay_out(columns: Sequence[Column], width: int) -> list[str]:
     """Header and rows as lines no wider than `width`, as long as the numbers leave room for the names.
 
-    >>> lay_out([Column("op", ["aten::mm", "aten::add"], is_name=True), Column("ms", ["1.5", "–"])], 40)
+    >>> lay_out([Column("op", ["aten::mm", "aten::add"], cut_middle), Column("ms", ["1.5", "–"])], 40)
     ['op          ms', 'aten::mm   1.5', 'aten::add    –']
     """
-    widths = _fit([column.natural_width() for column in columns], columns, width)
+    natural = [column.natural_width() for column in columns]
+    gap = next((gap for gap in GAPS if sum(natural) + len(gap) * (len(natural) - 1) <= width), GAPS[-1])
+    widths = _fit(natural, columns, width - len(gap) * (len(natural) - 1))
     rows = zip(*([column.header, *column.cells] for column in columns), strict=True)
-    return [_line(row, columns, widths) for row in rows]
+    return [_line(row, columns, widths, gap) for row in rows]
 
 
 def _fit(widths: list[int], columns: Sequence[Column], width: int) -> list[int]:
     """Narrow the columns of names, widest first, until the row fits."""
-    excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
-    names = [index for index, column in enumerate(columns) if column.is_name]
+    excess = sum(widths) - width
+    names = [index for index, column in enumerate(columns) if column.cut]
     while excess > 0 and names:
         widest = max(names, key=lambda index: widths[index])
         if widths[widest] <= MIN_NAME_WIDTH:
@@ -55,16 +59,16 @@ def _fit(widths: list[int], columns: Sequence[Column], width: int) -> list[int]:
     return widths
 
 
-def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
-    cells = (_pad(text, column.is_name, width) for text, column, width in zip(row, columns, widths, strict=True))
-    return GAP.join(cells).rstrip()
+def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], gap: str) -> str:
+    cells = (_pad(text, column.cut, width) for text, column, width in zip(row, columns, widths, strict=True))
+    return gap.join(cells).rstrip()
 
 
-def _pad(text: str, is_name: bool, width: int) -> str:
-    if not is_name:
+def _pad(text: str, cut: Callable[[str, int], str] | None, width: int) -> str:
+    if cut is None:
         return " " * (width - cell_len(text)) + text
     indent = len(text) - len(text.lstrip(" "))
-    shown = " " * indent + cut_middle(text[indent:], width - indent)
+    shown = " " * indent + cut(text[indent:], width - indent)
     return shown + " " * (width - cell_len(shown))
 
 

@@ -5,6 +5,8 @@ Module, op and file names are foreign input: `layer\x1b[2J`, a newline inside a 
 
 from __future__ import annotations
 
+import re
+
 from rich.cells import cell_len
 
 _STARTS_A_FORMULA = ("=", "+", "-", "@")
@@ -41,6 +43,19 @@ def cut_middle(text: str, width: int) -> str:
         return "…"[:width]
     head, tail = width // 2, (width - 1) // 2
     return f"{_first_cells(text, head)}…{_first_cells(text[::-1], tail)[::-1]}"
+
+
+def cut_path(path: str, width: int) -> str:
+    """The path of a module, its leading parts left out where it is wider than `width` cells.
+
+    >>> cut_path("GPT_0/Block_11/Linear_3", 20), cut_path("model.blocks.11.mlp", 16), cut_path("Linear_3", 5)
+    ('…/Block_11/Linear_3', '…blocks.11.mlp', 'Li…_3')
+    """
+    if cell_len(path) <= width:
+        return path
+    starts = [match.start() for match in re.finditer(r"/|(?<=\.)", path)]
+    fitting = next((path[start:] for start in starts if cell_len(path) - start < width), "")
+    return f"…{fitting}" if len(fitting) > 1 else cut_middle(path.rpartition("/")[2], width)
 
 
 def _first_cells(text: str, width: int) -> str:

@@ -16,12 +16,12 @@ _QUIET_S: Final = 1.0
 
 
 class ProgressBar:
-    """A bar per label on stderr; nothing at all for work that is over within a second."""
+    """One bar on stderr for the file being read; nothing at all for work that is over within a second."""
 
     def __init__(self) -> None:
         self._started_s = time.monotonic()
         self._bars: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
+        self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -36,9 +36,9 @@ class ProgressBar:
             if time.monotonic() - self._started_s < _QUIET_S:
                 return
             self._bars = _start_bars()
-        if label not in self._tasks:
-            self._tasks[label] = self._bars.add_task(printable(label), total=total_bytes)
-        self._bars.update(self._tasks[label], completed=done_bytes, total=total_bytes)
+        if self._task is None:
+            self._task = self._bars.add_task("", total=total_bytes)
+        self._bars.update(self._task, description=printable(label), completed=done_bytes, total=total_bytes)
 
 
 def _start_bars() -> Progress:

@@ -10,11 +10,12 @@ from typing import Final, get_type_hints
 import msgspec
 
 from tracetools.report.names import cell
-from tracetools.results import Analysis, GpuTime, ModuleTime, OpTime, StepTime
+from tracetools.results import Analysis, AnnotationTime, GpuTime, ModuleTime, OpTime, StepTime
 
 _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "modules": ModuleTime,
     "ops": OpTime,
+    "annotations": AnnotationTime,
     "steps": StepTime,
     "gpu": GpuTime,
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tracetools.report.line import Line
+from tracetools.report.sections import annotations as ranges
 from tracetools.report.sections import autograd, findings, gpu, headline, launches, modules, ops, steps
 from tracetools.report.view import Section, View
 from tracetools.results import Analysis
@@ -15,6 +16,7 @@ RENDERERS: Final[dict[Section, Callable[[Analysis, View], list[Line]]]] = {
     Section.MODULES: modules.render,
     Section.STEPS: steps.render,
     Section.OPS: ops.render,
+    Section.ANNOTATIONS: ranges.render,
     Section.AUTOGRAD: autograd.render,
     Section.LAUNCHES: launches.render,
     Section.FINDINGS: findings.render,

@@ -20,6 +20,7 @@ class Section(enum.StrEnum):
     MODULES = "modules"
     STEPS = "steps"
     OPS = "ops"
+    ANNOTATIONS = "annotations"
     AUTOGRAD = "autograd"
     LAUNCHES = "launches"
     FINDINGS = "findings"

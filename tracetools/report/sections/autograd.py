@@ -9,7 +9,7 @@ from tracetools.report import focus
 from tracetools.report.figures import ABSENT, count, decimals_for, milliseconds, rank_name
 from tracetools.report.layout import Column, lay_out
 from tracetools.report.line import Line, note, plain, title
-from tracetools.report.names import printable
+from tracetools.report.names import cut_middle, printable
 from tracetools.report.view import Time, View
 from tracetools.results import Analysis, AutogradLink
 
@@ -38,8 +38,10 @@ def _columns(rows: Sequence[AutogradLink]) -> list[Column]:
     cpu = [row.cpu_ns for row in rows]
     gpu = [row.gpu_busy_ns for row in rows]
     return [
-        Column("backward node", [printable(row.backward_op) for row in rows], is_name=True),
-        Column("forward op", [ABSENT if row.forward_op is None else printable(row.forward_op) for row in rows], True),
+        Column("backward node", [printable(row.backward_op) for row in rows], cut_middle),
+        Column(
+            "forward op", [ABSENT if row.forward_op is None else printable(row.forward_op) for row in rows], cut_middle
+        ),
         Column("linked by", [row.linked_by for row in rows]),
         Column("calls", [count(row.calls) for row in rows]),
         Column("CPU", [milliseconds(value, decimals_for(cpu)) for value in cpu]),

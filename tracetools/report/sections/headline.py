@@ -9,11 +9,11 @@ from tracetools.report import focus
 from tracetools.report.figures import decimals_for, milliseconds, percent, plural, ranges, rank_name
 from tracetools.report.layout import wrap
 from tracetools.report.line import Line, Style, plain
-from tracetools.report.names import cut_middle, printable
+from tracetools.report.names import cut_middle, cut_path, printable
 from tracetools.report.view import Time, View
-from tracetools.results import Analysis, ModuleTime
+from tracetools.results import OPTIMIZER, Analysis, ModuleTime
 
-_PHASES: Final = ("forward", "backward", "recompute", "other")
+_PHASES: Final = ("forward", "backward", "recompute")
 _CLOCK: Final = {Time.GPU: "GPU busy time", Time.CPU: "CPU time"}
 
 
@@ -39,7 +39,7 @@ def _what_was_read(analysis: Analysis) -> str:
         plural(len(focus.ranks_of(analysis)), "rank"),
         f"steps {ranges(steps)}" if steps else "no steps marked",
         plural(sum(row.events for row in read), "event"),
-        *(devices or ["no GPU named"]),
+        *(devices or ["GPU not named" if analysis.gpu else "CPU only"]),
     ]
     return " · ".join(parts)
 
@@ -66,12 +66,12 @@ def _costliest(modules: Sequence[ModuleTime], rank: int | None, time: Time, widt
     if whole is None or alone is None:
         return [f"No module has {_CLOCK[time]} in backward in these traces."]
     first = (
-        f"Costliest module in backward: {cut_middle(printable(whole.path), width // 2)} "
+        f"Costliest module in backward: {cut_path(printable(whole.path), width - 10)} "
         f"({percent(whole.value_ns, whole.whole_ns)} % of backward {_CLOCK[time]} on {rank_name(rank)}, "
         f"{_ms(whole)} ms, submodules included)"
     )
     second = (
-        f"Without submodules: {cut_middle(printable(alone.path), width // 2)} "
+        f"Without submodules: {cut_path(printable(alone.path), width - 10)} "
         f"({percent(alone.value_ns, alone.whole_ns)} %, {_ms(alone)} ms)"
     )
     return [first, second]
@@ -83,9 +83,21 @@ def _ms(found: focus.Costliest) -> str:
 
 def _shares(modules: Sequence[ModuleTime], rank: int | None, time: Time) -> list[str]:
     """How the rank's time divides among the phases."""
-    spent = {phase: focus.whole_ns(modules, phase, time) for phase in _PHASES}
-    whole = sum(spent.values())
+    whole = focus.whole_ns(modules, "total", time)
     if not whole:
         return []
-    parts = ", ".join(f"{phase} {percent(value, whole)} %" for phase, value in spent.items() if value)
+    spent = {phase: focus.whole_ns(modules, phase, time) for phase in _PHASES} | _outside_phases(modules, time)
+    spent["other"] = max(0, whole - sum(spent.values()))
+    parts = ", ".join(f"{part} {percent(value, whole)} %" for part, value in spent.items() if value)
     return [f"{rank_name(rank).capitalize()} spent its {_CLOCK[time]} in: {parts}"]
+
+
+def _outside_phases(modules: Sequence[ModuleTime], time: Time) -> dict[str, int]:
+    """Time that no phase holds: the gradients' and the optimizer's."""
+    roots = [row for row in modules if row.parent is None]
+    optimizer = [row.total for row in roots if row.path == OPTIMIZER]
+    return {
+        "gradient accumulation": sum(focus.grad_accumulation_ns(row, time) or 0 for row in roots),
+        "gradient sync": sum(focus.grad_sync_ns(row, time) or 0 for row in roots),
+        "optimizer": sum(focus.inclusive_ns(total, time) or 0 for total in optimizer),
+    }

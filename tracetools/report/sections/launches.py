@@ -15,7 +15,7 @@ _ROWS: Final = 16
 
 
 def render(analysis: Analysis, view: View) -> list[Line]:
-    """Launches, launches and GPU work without a partner, and how far the CPU ran ahead of the GPU."""
+    """Launches, launches and GPU work without a partner, work that starts before its launch, and run-ahead."""
     rows = analysis.launches
     if not rows:
         return [title("Launches"), *plain(["No launch calls in these traces."])]
@@ -33,7 +33,7 @@ def _columns(rows: Sequence[Launches]) -> list[Column]:
         Column("launches", [count(row.count) for row in rows]),
         Column("without GPU work", [count(row.without_kernel) for row in rows]),
         Column("GPU work without launch", [count(row.kernels_without_launch) for row in rows]),
-        Column("started early", [count(row.started_before_launch) for row in rows]),
+        Column("before launch", [count(row.started_before_launch) for row in rows]),
         Column("median", [microseconds(value.p50 if value else None) for value in ahead]),
         Column("95 %", [microseconds(value.p95 if value else None) for value in ahead]),
         Column("max", [microseconds(value.max if value else None) for value in ahead]),

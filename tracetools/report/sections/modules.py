@@ -13,7 +13,7 @@ from tracetools.report import focus
 from tracetools.report.figures import ABSENT, count, decimals_for, milliseconds, percent, rank_name
 from tracetools.report.layout import Column, lay_out, wrap
 from tracetools.report.line import Line, note, plain, title
-from tracetools.report.names import printable
+from tracetools.report.names import cut_path, printable
 from tracetools.report.view import Sort, Time, View
 from tracetools.results import Analysis, ModuleTime
 
@@ -39,7 +39,9 @@ def render(analysis: Analysis, view: View) -> list[Line]:
 def _one_rank(modules: Sequence[ModuleTime], rank: int | None, view: View) -> list[Line]:
     time = focus.time_of(modules, view.time)
     stage = "".join(f" · stage {row.stage}" for row in modules[:1] if row.stage is not None)
-    heading = title(f"Modules · {rank_name(rank)}{stage} · {_CLOCK[time]}, submodules included (self: left out)")
+    heading = title(
+        f"Modules · {rank_name(rank)}{stage} · {_CLOCK[time]}, submodules included (self: left out){_order(view)}"
+    )
     matching = [row for row in modules if view.module is None or fnmatchcase(row.path, view.module)]
     if not matching:
         return [heading, *plain(wrap(_nothing(view), view.width))]
@@ -48,6 +50,10 @@ def _one_rank(modules: Sequence[ModuleTime], rank: int | None, view: View) -> li
     shown = _chosen(by_depth, time, view)
     table = lay_out(_columns(shown, modules, time, view), view.width)
     return [heading, *plain(table), *_left_out(shown, by_depth, matching, modules, depth, view)]
+
+
+def _order(view: View) -> str:
+    return "" if view.sort is Sort.PATH else f" · by {view.sort}"
 
 
 def _nothing(view: View) -> str:
@@ -93,31 +99,30 @@ def _columns(rows: Sequence[ModuleTime], of_rank: Sequence[ModuleTime], time: Ti
         return Column(header, [milliseconds(figure(row), decimals) for row in rows])
 
     columns = [
-        Column("module", [_label(row, view) for row in rows], is_name=True),
+        Column("module", [_label(row, view) for row in rows], cut_path),
         Column("calls", [count(row.calls) if focus.is_module(row) else ABSENT for row in rows]),
         times("forward", lambda row: focus.inclusive_ns(row.forward, time)),
         times("backward", lambda row: focus.inclusive_ns(row.backward, time)),
         times("recompute", lambda row: focus.inclusive_ns(row.recompute, time)),
         times("total", lambda row: focus.inclusive_ns(row.total, time)),
         times("self", lambda row: focus.self_ns(row.total, time)),
-        times("grad acc", lambda row: _grad_accumulation_ns(row, time)),
-        times("grad sync", lambda row: row.grad_sync_ns if time is Time.GPU else None),
+        times("grad_acc", lambda row: focus.grad_accumulation_ns(row, time)),
+        times("grad_sync", lambda row: focus.grad_sync_ns(row, time)),
+        times("CPU", lambda row: row.total.cpu_ns),
         Column("kernels", [count(row.total.kernels) for row in rows]),
     ]
     empty = _empty_columns(of_rank, time)
+    if time is Time.CPU or view.sort is not Sort.CPU:
+        empty.append("CPU")
     return [column for column in columns if column.header not in empty]
-
-
-def _grad_accumulation_ns(row: ModuleTime, time: Time) -> int | None:
-    return row.grad_accumulation_ns if time is Time.GPU else row.grad_accumulation_cpu_ns
 
 
 def _empty_columns(rows: Sequence[ModuleTime], time: Time) -> list[str]:
     """Headers of the columns in which no row of the rank has anything."""
     held = {
         "recompute": any(focus.inclusive_ns(row.recompute, time) for row in rows),
-        "grad acc": any(_grad_accumulation_ns(row, time) for row in rows),
-        "grad sync": time is Time.GPU and any(row.grad_sync_ns for row in rows),
+        "grad_acc": any(focus.grad_accumulation_ns(row, time) for row in rows),
+        "grad_sync": any(focus.grad_sync_ns(row, time) for row in rows),
         "kernels": any(row.total.kernels for row in rows),
     }
     return [header for header, holds in held.items() if not holds]
@@ -182,8 +187,6 @@ def _rank_columns(ranks: Sequence[int | None], of_rank: dict[int | None, list[Mo
         columns.append(Column(phase, [milliseconds(value, decimals) for value in values]))
     return [
         *columns,
-        Column(
-            "costliest in backward", [ABSENT if row is None else printable(row.path) for row in found], is_name=True
-        ),
+        Column("costliest in backward", [ABSENT if row is None else printable(row.path) for row in found], cut_path),
         Column("% of it", [ABSENT if row is None else percent(row.value_ns, row.whole_ns) for row in found]),
     ]

@@ -9,7 +9,7 @@ from tracetools.report import focus
 from tracetools.report.figures import count, decimals_for, milliseconds, rank_name
 from tracetools.report.layout import Column, lay_out
 from tracetools.report.line import Line, note, plain, title
-from tracetools.report.names import printable
+from tracetools.report.names import cut_middle, printable
 from tracetools.report.view import Time, View
 from tracetools.results import Analysis, OpTime
 
@@ -46,7 +46,7 @@ def _cost(row: OpTime, time: Time) -> int:
 
 def _columns(rows: Sequence[OpTime]) -> list[Column]:
     columns = [
-        Column("op", [printable(row.name) for row in rows], is_name=True),
+        Column("op", [printable(row.name) for row in rows], cut_middle),
         Column("phase", [row.phase.value for row in rows]),
         Column("calls", [count(row.calls) for row in rows]),
     ]

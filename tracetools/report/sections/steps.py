@@ -30,7 +30,10 @@ def render(analysis: Analysis, view: View) -> list[Line]:
         return []
     limit = view.limit(_ROWS)
     shown = _fitting(analysis, view, limit)
-    lines = [title("Steps · ms, CPU time of each phase"), *plain(lay_out(_columns(shown), view.width))]
+    lines = [
+        title("Steps · ms · phases in CPU time, over all threads"),
+        *plain(lay_out(_columns(shown), view.width)),
+    ]
     if len(shown) < len(rows):
         text = (
             f"{len(rows) - len(shown)} shorter steps, or steps of other ranks, are hidden; --top {len(rows)} shows all"
@@ -54,7 +57,7 @@ def _columns(rows: Sequence[StepTime]) -> list[Column]:
     decimals = decimals_for(row.wall_ns for row in rows)
     columns = [
         Column("rank", [rank_name(row.rank).removeprefix("rank ") for row in rows]),
-        Column("step", [str(row.step) for row in rows]),
+        Column("step", ["all" if row.step is None else str(row.step) for row in rows]),
     ]
     for header, field in _FIELDS.items():
         columns.append(Column(header, [milliseconds(getattr(row, field), decimals) for row in rows]))
