@@ -50,20 +50,34 @@ def _step_windows(structure: Structure, mine: IntArray, timed: IntArray) -> list
     windows: list[_Window] = []
     low = None
     chosen = set(structure.work_step[mine][structure.work_chosen[mine]].tolist())
-    for at, number in enumerate(structure.steps.number.tolist()):
-        own = timed[structure.work_step[timed] == at]
-        if not len(own):
-            continue
-        first, last = _span(structure, own)
+    own_of, timed_of = _by_step(structure, mine), _by_step(structure, timed)
+    for at in sorted(timed_of.keys() - {-1}):
+        first, last = _span(structure, timed_of[at])
         begin = first if low is None else low
         low = max(begin, last)
         if at in chosen:
-            windows.append(_Window(number, begin, low, mine[structure.work_step[mine] == at]))
+            windows.append(_Window(int(structure.steps.number[at]), begin, low, own_of[at]))
     return windows
+
+
+def _by_step(structure: Structure, mine: IntArray) -> dict[int, IntArray]:
+    """Positions of the work that each step launched."""
+    order = mine[np.argsort(structure.work_step[mine], kind="stable")]
+    steps, first = np.unique(structure.work_step[order], return_index=True)
+    return dict(zip(steps.tolist(), np.split(order, first[1:]), strict=True)) if len(order) else {}
+
+
+def _inside(structure: Structure, timed: IntArray, window: _Window) -> IntArray:
+    """The stretch of timed work (sorted by start) that can reach into a window."""
+    reach = np.maximum.accumulate(structure.work.end_ns[timed])
+    first = np.searchsorted(reach, window.low_ns, side="right")
+    last = np.searchsorted(structure.work.start_ns[timed], window.high_ns, side="left")
+    return timed[first:last]
 
 
 def _measure_window(structure: Structure, timed: IntArray, rank: int | None, device: int, window: _Window) -> GpuTime:
     work = structure.work
+    timed = _inside(structure, timed, window)
     start, end = clip(work.start_ns[timed], work.end_ns[timed], window.low_ns, window.high_ns)
     kind = work.work[timed]
     compute = kind == Work.COMPUTE
