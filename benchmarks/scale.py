@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 BASE_NS: Final = 1_790_857_026_000_000_000
-START_US: Final = 5_000_000_000
+START_US: Final = 5_000_000_000.017  # a fraction, or the clock would look like one of whole us
 KERNEL_US: Final = 40
 SLOT_US: Final = 50
 DIMS: Final = [[1024], [4096, 1024], [1024, 1024]]
