@@ -89,3 +89,16 @@ def test_node_made_before_the_window_is_open(tmp_path: Path):
         "torch::autograd::AccumulateGrad": (None, "open"),
     }
     assert [finding.count for finding in analysis.findings if finding.rule == "backward_open"] == [1]
+
+
+def test_traces_before_engine_records_have_their_backward_ops_as_nodes(tmp_path: Path):
+    job = Builder()
+    job.module("net", 0, 30)
+    job.op("aten::mm", 10, 5, seq=1)
+    job.span("cpu_op", "MmBackward", 100, 20, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
+    job.span("cpu_op", "aten::mm", 105, 10, AUTOGRAD)
+    job.span("cpu_op", "torch::autograd::AccumulateGrad", 130, 5, AUTOGRAD)
+    analysis = job.run(tmp_path)
+    assert links(analysis)["MmBackward"] == ("aten::mm", "sequence")
+    net = analysis.modules[0]
+    assert (net.backward.cpu_ns, net.grad_accumulation_cpu_ns) == (20_000, 5_000)

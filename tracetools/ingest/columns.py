@@ -92,7 +92,9 @@ class TraceColumns:
 
     def add(self, events: Sequence[RawEvent]) -> None:
         """Append a batch of events, each to the columns of its phase."""
-        phases = "".join([event.ph if len(event.ph) == 1 else "?" for event in events])
+        phases = "".join([event.ph for event in events])
+        if len(phases) != len(events):
+            phases = "".join([event.ph if len(event.ph) == 1 else "?" for event in events])
         groups = _GROUP_OF_PHASE[np.frombuffer(phases.encode("latin-1", "replace"), np.uint8)]
         for group, add in (
             (_X, self._add_complete),
@@ -124,14 +126,23 @@ class TraceColumns:
     def _add_marks(self, marks: PhaseColumns, events: Sequence[RawEvent]) -> None:
         events, place = self._place(events)
         name = self.strings.ids([event.name for event in events])
-        marks.add(**place, name=name, args=self._raw_texts.ids([event.args for event in events]))
+        args = self.strings.ids_of_json([event.args for event in events]).astype(np.int64)
+        if (nothing := self.strings.get("null")) is not None:
+            args[args == nothing] = ABSENT
+        marks.add(**place, name=name, args=args)
 
     def _add_flows(self, events: Sequence[RawEvent]) -> None:
         events, place = self._place(events)
-        flow = self._raw_texts.ids([event.id for event in events])
-        flow[flow == ABSENT] = self.strings[""]
+        ids = [event.id for event in events]
+        # An arrow's number is used twice or so; a word goes by its content, so that "7" and 7 are one arrow.
+        flow = self._word_ids(ids) if b'"' in b"".join(ids) else self.strings.ids_of_json(ids)
         is_start = np.array([event.ph == "s" for event in events], np.bool_)
-        self.flows.add(**place, flow=flow.astype(np.int32), is_start=is_start)
+        self.flows.add(**place, flow=flow, is_start=is_start)
+
+    def _word_ids(self, values: list[msgspec.Raw]) -> npt.NDArray[np.int32]:
+        ids = self._raw_texts.ids(values)
+        ids[ids == ABSENT] = self.strings[""]
+        return ids.astype(np.int32)
 
     def _add_records(self, events: Sequence[RawEvent]) -> None:
         room = _MAX_RECORDS - len(self.records)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -13,16 +15,21 @@ from tracetools.table import ABSENT, IdArray, IntArray, Lane
 LaneWord: TypeAlias = int | str | None
 
 
-class Strings(dict[str, int]):
+class Strings(defaultdict[str, int]):
     """Text → id, in the order of first sight; looking up a new text adds it."""
 
-    def __missing__(self, text: str) -> int:
-        self[text] = number = len(self)
-        return number
+    def __init__(self) -> None:
+        super().__init__(itertools.count().__next__)
 
     def ids(self, texts: Sequence[str]) -> IdArray:
         """The id of each text."""
         return np.fromiter(map(self.__getitem__, texts), np.int32, len(texts))
+
+    def ids_of_json(self, values: Sequence[msgspec.Raw]) -> IdArray:
+        """The id of each value's JSON text as it is written; for values that hardly repeat."""
+        # No JSON text holds a NUL byte; joining and splitting beats turning each Raw into bytes by half.
+        texts = b"\0".join(values).decode("utf-8", "replace").split("\0") if values else []
+        return self.ids(texts)
 
 
 class RawTexts(dict[bytes, int]):
@@ -38,10 +45,7 @@ class RawTexts(dict[bytes, int]):
 
     def ids(self, values: Sequence[msgspec.Raw]) -> IntArray:
         """The id of each value."""
-        # No JSON text holds a NUL byte; joining and splitting beats turning each Raw into bytes by half.
         pieces = b"\0".join(values).split(b"\0") if values else []
-        if len(pieces) != len(values):
-            pieces = [bytes(value) for value in values]
         return np.fromiter(map(self.__getitem__, pieces), np.int64, len(values))
 
 
@@ -59,12 +63,11 @@ def text_of_raw(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-class LaneTable(dict[tuple[LaneWord, LaneWord], int]):
+class LaneTable(defaultdict[tuple[LaneWord, LaneWord], int]):
     """(pid, tid) → id, in the order of first sight. A missing pid or tid counts as an empty word."""
 
-    def __missing__(self, lane: tuple[LaneWord, LaneWord]) -> int:
-        self[lane] = number = len(self)
-        return number
+    def __init__(self) -> None:
+        super().__init__(itertools.count().__next__)
 
     def ids(self, pids: Sequence[LaneWord], tids: Sequence[LaneWord]) -> IdArray:
         """The id of each (pid, tid)."""

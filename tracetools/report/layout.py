@@ -36,6 +36,7 @@ class Column:
 def lay_out(columns: Sequence[Column], width: int) -> list[str]:
     """Header and rows as lines no wider than `width`, as long as the numbers leave room for the names.
 
+    >>> from tracetools.report.names import cut_middle
     >>> lay_out([Column("op", ["aten::mm", "aten::add"], cut_middle), Column("ms", ["1.5", "–"])], 40)
     ['op          ms', 'aten::mm   1.5', 'aten::add    –']
     """

@@ -54,7 +54,7 @@ def cut_path(path: str, width: int) -> str:
     if cell_len(path) <= width:
         return path
     starts = [match.start() for match in re.finditer(r"/|(?<=\.)", path)]
-    fitting = next((path[start:] for start in starts if cell_len(path) - start < width), "")
+    fitting = next((path[start:] for start in starts if cell_len(path[start:]) < width), "")
     return f"…{fitting}" if len(fitting) > 1 else cut_middle(path.rpartition("/")[2], width)
 
 

@@ -14,6 +14,7 @@ means is learnt from the arrows, else from the lane that holds the numbers.
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,7 @@ from tracetools.timeline.tree import Tree, nearest_ancestor, nearest_self_or_anc
 
 NODE_PREFIX: Final = "autograd::engine::evaluate_function: "
 _ACCUMULATE: Final = "AccumulateGrad"
+_OLD_NODE: Final = re.compile(r"torch::autograd::AccumulateGrad|\w+Backward\d*", re.ASCII)
 
 
 class LinkedBy(enum.IntEnum):
@@ -75,14 +77,17 @@ def is_forward_op(trace: Trace) -> BoolArray:
     """Ops that took part in building the autograd graph: a Sequence number of their own, and no forward thread."""
     events = trace.events
     thread = events.argument("forward_thread")
+    named_as_node = trace.named(_OLD_NODE.fullmatch)
     without_thread = np.equal(thread, 0) | np.equal(thread, ABSENT)
     rows: BoolArray = np.equal(events.kind, Kind.CPU_OP) & np.greater_equal(events.argument("sequence"), 0)
-    return rows & without_thread & ~_node_rows(trace)
+    return rows & without_thread & ~named_as_node & ~_node_rows(trace)
 
 
 def _node_rows(trace: Trace) -> BoolArray:
-    rows: BoolArray = np.equal(trace.events.kind, Kind.CPU_OP) & trace.named(lambda name: name.startswith(NODE_PREFIX))
-    return rows
+    """Spans in which the engine evaluates one node; before torch 1.9 only the op inside was recorded."""
+    on_cpu: BoolArray = np.equal(trace.events.kind, Kind.CPU_OP)
+    engine = on_cpu & trace.named(lambda name: name.startswith(NODE_PREFIX))
+    return engine if engine.any() else on_cpu & trace.named(_OLD_NODE.fullmatch)
 
 
 def _by_arrow(trace: Trace, tree: Tree, node: IntArray, is_node: BoolArray) -> tuple[IntArray, int]:
