@@ -129,10 +129,16 @@ class SchemaTable(list[Schema]):
 
 
 def _integers(values: Sequence[int | None]) -> IntArray:
-    try:  # None raises
+    try:
         return np.fromiter(values, np.int64, len(values))
-    except (TypeError, OverflowError):
-        return np.array([value if value is not None and _fits(value) else ABSENT for value in values], np.int64)
+    except TypeError:  # a null
+        known = [ABSENT if value is None else value for value in values]
+    except OverflowError:
+        known = [value if value is not None and _fits(value) else ABSENT for value in values]
+    try:
+        return np.fromiter(known, np.int64, len(known))
+    except OverflowError:
+        return np.fromiter([value if _fits(value) else ABSENT for value in known], np.int64, len(known))
 
 
 def _fits(value: int) -> bool:
