@@ -67,12 +67,12 @@ def _costliest(modules: Sequence[ModuleTime], rank: int | None, time: Time, widt
         return [f"No module has {_CLOCK[time]} in backward in these traces."]
     first = (
         f"Costliest module in backward: {cut_path(printable(whole.path), width - 10)} "
-        f"({percent(whole.value_ns, whole.whole_ns)} % of backward {_CLOCK[time]} on {rank_name(rank)}, "
+        f"({percent(whole.value_ns, whole.whole_ns)}% of backward {_CLOCK[time]} on {rank_name(rank)}, "
         f"{_ms(whole)} ms, submodules included)"
     )
     second = (
         f"Without submodules: {cut_path(printable(alone.path), width - 10)} "
-        f"({percent(alone.value_ns, alone.whole_ns)} %, {_ms(alone)} ms)"
+        f"({percent(alone.value_ns, alone.whole_ns)}%, {_ms(alone)} ms)"
     )
     return [first, second]
 
@@ -88,7 +88,7 @@ def _shares(modules: Sequence[ModuleTime], rank: int | None, time: Time) -> list
         return []
     spent = {phase: focus.whole_ns(modules, phase, time) for phase in _PHASES} | _outside_phases(modules, time)
     spent["other"] = max(0, whole - sum(spent.values()))
-    parts = ", ".join(f"{part} {percent(value, whole)} %" for part, value in spent.items() if value)
+    parts = ", ".join(f"{part} {percent(value, whole)}%" for part, value in spent.items() if value)
     return [f"{rank_name(rank).capitalize()} spent its {_CLOCK[time]} in: {parts}"]
 
 

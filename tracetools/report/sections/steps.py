@@ -35,10 +35,8 @@ def render(analysis: Analysis, view: View) -> list[Line]:
         *plain(lay_out(_columns(shown), view.width)),
     ]
     if len(shown) < len(rows):
-        text = (
-            f"{len(rows) - len(shown)} shorter steps, or steps of other ranks, are hidden; --top {len(rows)} shows all"
-        )
-        lines.append(note(text))
+        hidden = f"{len(rows) - len(shown)} steps, shorter or of other ranks, are hidden"
+        lines.append(note(f"{hidden}; --top {len(rows)} shows all"))
     return lines
 
 
