@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -191,10 +192,10 @@ class TraceColumns:
     def _add_arguments(self, events: Sequence[RawEvent], category: npt.NDArray[np.int32]) -> None:
         """Gather the arguments category by category, so that only keys that a category has are looked for."""
         schema_of_event = self._schemas.numbers(category)
+        objects = [event.args for event in events]
         for number in np.flatnonzero(np.bincount(schema_of_event)).tolist():
             rows = np.flatnonzero(schema_of_event == number)
-            chosen = events if len(rows) == len(events) else [events[row] for row in rows.tolist()]
-            integers, texts = self._schemas[number].values([event.args for event in chosen])
+            integers, texts = self._schemas[number].values(_chosen(objects, rows))
             for column, values in integers.items():
                 self._add_sparse(column, rows, values)
             for column, raws in texts.items():
@@ -215,6 +216,15 @@ class TraceColumns:
         rows, values = (part.join() for part in self.arguments.pop(column))
         order = np.argsort(rows, kind="stable")
         return Sparse(rows[order], values[order])
+
+
+def _chosen(objects: list[msgspec.Raw], rows: IntArray) -> Sequence[msgspec.Raw]:
+    if len(rows) == len(objects):
+        return objects
+    if len(rows) == 1:
+        return [objects[int(rows[0])]]
+    chosen: tuple[msgspec.Raw, ...] = itemgetter(*rows.tolist())(objects)
+    return chosen
 
 
 def _plain(args: msgspec.Raw) -> dict[str, Any]:

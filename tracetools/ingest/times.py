@@ -21,6 +21,7 @@ Token = bytes | msgspec.Raw
 
 _COMMA: Final = ord(",")
 _DOT: Final = ord(".")
+_ZERO: Final = np.uint8(ord("0"))
 _PLAIN = np.zeros(256, np.bool_)
 _PLAIN[list(b"0123456789.,")] = True
 _MAX_WHOLE_US: Final = 9_200_000_000_000_000
@@ -67,8 +68,9 @@ def _decimal_points(
         odd = np.bincount(owner, minlength=len(ends)) > 1
     whole_length = points - starts
     odd |= (whole_length < 1) | (whole_length > 16) | (ends - points > 4)
-    strange = np.flatnonzero(~_PLAIN[octets])
-    odd[np.searchsorted(ends, strange)] = True
+    # Signs, exponents, quotes: counting what is plain is many times faster than looking each octet up.
+    if np.count_nonzero(octets - _ZERO < 10) + len(dots) + len(ends) + 1 != len(octets):
+        odd[np.searchsorted(ends, np.flatnonzero(~_PLAIN[octets]))] = True
     return points, whole_length, odd
 
 
