@@ -25,8 +25,8 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## analyze a recorded two-rank training run
-	@$(BIN)/tracetools analyze samples/ddp_gpt_cpu
+demo: $(READY) ## analyze three recorded steps of a ResNet on an MI300X
+	@$(BIN)/tracetools analyze samples/resnet_checkpoint_mi300x
 
 test: $(READY) ## run the tests that take seconds
 	@$(BIN)/python -m pytest -m "not slow"
@@ -51,7 +51,8 @@ golden: $(READY) ## rewrite the golden files; look at the diff before you keep i
 	@$(BIN)/python -m pytest tests/report tests/test_cli.py -q --golden
 	@git --no-pager diff --stat -- tests/golden
 
-samples: $(READY) ## check the samples against the numbers their READMEs derive
+samples: $(READY) ## derive the figures of the samples from their raw JSON, and hold tracetools to them
+	@$(BIN)/python samples/check.py
 	@$(BIN)/python -m pytest tests/test_samples.py -q
 
 clean: ## remove the environment and everything that was built

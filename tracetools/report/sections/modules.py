@@ -18,6 +18,7 @@ from tracetools.report.view import Sort, Time, View
 from tracetools.results import Analysis, ModuleTime
 
 _ROWS: Final = 40
+_SCREEN: Final = 25
 _RANKS: Final = 16
 _DEEPEST: Final = 4
 _CLOCK: Final = {Time.GPU: "GPU busy ms", Time.CPU: "CPU ms"}
@@ -68,7 +69,7 @@ def _depth(modules: Sequence[ModuleTime], view: View) -> int:
         return view.depth
     if view.module is not None or view.sort is not Sort.PATH or view.top is not None:
         return max(row.depth for row in modules)
-    fitting = [depth for depth in range(2, _DEEPEST + 1) if sum(row.depth <= depth for row in modules) <= _ROWS]
+    fitting = [depth for depth in range(2, _DEEPEST + 1) if sum(row.depth <= depth for row in modules) <= _SCREEN]
     return max(fitting, default=1)
 
 
