@@ -25,6 +25,8 @@ _NEW: Final = -1
 _NOTHING: Final = msgspec.Raw(b"")
 _DIGITS = re.compile(rb'"?(-?\d{1,19})"?', re.ASCII)
 _FAILED = (msgspec.DecodeError, UnicodeError, RecursionError)
+_UNFIT = re.compile(r'[\x00-\x1f"\\]')
+"""What a field's name must not hold."""
 _KEYED = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -32,12 +34,14 @@ class Schema:
     """What the args of one category look like, learnt from the batches seen so far.
 
     Only the keys that occur become fields, and an unknown key is an error that makes the schema grow: so just the
-    columns that a category has are gathered. `loose` is set by the first integer that is not written as one.
+    columns that a category has are gathered. `loose`: some integer is not written as one. `wide`: keys come without
+    end, so that all columns are looked for and unknown keys are no error.
     """
 
     def __init__(self) -> None:
         self._keys: dict[str, None] = {}
         self._loose = False
+        self._wide = False
         self._build()
 
     def values(self, objects: Sequence[msgspec.Raw]) -> tuple[dict[str, IntArray], dict[str, list[msgspec.Raw]]]:
@@ -68,11 +72,11 @@ class Schema:
     def _learn(self, objects: Iterable[bytes]) -> None:
         before = len(self._keys)
         for each in objects:
-            if len(self._keys) > _MAX_KEYS:
-                self._keys = dict.fromkeys(_COLUMN_OF)
-                break
             self._keys.update(dict.fromkeys(_KEYED.decode(each)))
-        if len(self._keys) != before:
+            if len(self._keys) > _MAX_KEYS or _UNFIT.search("".join(self._keys)):
+                self._keys, self._wide = dict.fromkeys(_COLUMN_OF), True
+                break
+        if len(self._keys) != before or self._wide:
             self._build()
 
     def _build(self) -> None:
@@ -85,8 +89,7 @@ class Schema:
                 fields.append((column, integer, msgspec.field(name=key, default=nothing)))
             else:
                 fields.append((column or f"other{number}", msgspec.Raw, msgspec.field(name=key, default=_NOTHING)))
-        strict = len(self._keys) < len(_COLUMN_OF) or not set(_COLUMN_OF) >= set(self._keys)
-        row = msgspec.defstruct("ArgumentsRow", fields, gc=False, forbid_unknown_fields=strict)
+        row = msgspec.defstruct("ArgumentsRow", fields, gc=False, forbid_unknown_fields=not self._wide)
         self._decoder = msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
         self._gather = _gatherer([_COLUMN_OF[key] for key in self._keys if key in _COLUMN_OF])
 
@@ -168,6 +171,8 @@ def _tame(raw: bytes) -> bytes:
         return b"{}"
     try:
         _KEYED.decode(raw)
-    except _FAILED:
+    except RecursionError:
+        return b"{}"
+    except (msgspec.DecodeError, UnicodeError):
         return raw.decode("utf-8", "replace").encode()
     return raw
