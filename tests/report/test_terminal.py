@@ -133,7 +133,25 @@ def test_no_modules_is_said_and_not_guessed() -> None:
 
 def test_no_backward_is_said() -> None:
     only_forward = (made.module("GPT_0", forward=(5, 5, 5, 5)),)
-    assert "No module has GPU busy time in backward" in rendered(made.analysis(modules=only_forward))
+    head = rendered(made.analysis(modules=only_forward))
+    assert "No module has GPU busy time in backward in these traces." in head
+    assert "Costliest module in forward: GPT_0 (100.0% of forward GPU busy time" in head
+
+
+def test_a_wrapper_around_a_node_is_left_out_and_counted() -> None:
+    engine = "autograd::engine::evaluate_function: "
+    spent = {
+        "MmBackward0": 9,
+        f"{engine}MmBackward0": 9,
+        f"{engine}Alone": 8,
+        f"{engine}Accumulate": 7,
+        "Accumulate": 1,
+    }
+    ops = tuple(made.op(name, ms) for name, ms in spent.items())
+    table = rows(rendered(made.analysis(ops=ops, modules=made.modules())), "Ops")
+    shown = [line.rpartition(" backward ")[0].strip() for line in table[1:-1]]
+    assert shown == ["MmBackward0", f"{engine}Alone", f"{engine}Accumulate", "Accumulate"]
+    assert table[-1].startswith("1 row of autograd::engine::evaluate_function left out")
 
 
 def test_findings_come_worst_first_with_counts_and_ranks() -> None:

@@ -23,7 +23,7 @@ def render(analysis: Analysis, view: View) -> list[Line]:
         return [title("Findings"), *plain(["None: nothing in these traces puts a figure in doubt."])]
     groups = _by_rule(analysis.findings)
     shown = groups[: view.limit(_GROUPS)]
-    lines = [title(f"Findings · {_severities(analysis.findings)}")]
+    lines = [title(f"Findings · {_severities(groups)}")]
     for group in shown:
         lines += _paragraph(group, view.width)
     if len(shown) < len(groups):
@@ -40,8 +40,8 @@ def _by_rule(findings: Sequence[Finding]) -> list[list[Finding]]:
     return [groups[key] for key in sorted(groups, key=lambda key: (order.index(key[0]), key[1]))]
 
 
-def _severities(findings: Sequence[Finding]) -> str:
-    found = [sum(finding.severity is severity for finding in findings) for severity in Severity]
+def _severities(groups: Sequence[Sequence[Finding]]) -> str:
+    found = [sum(group[0].severity is severity for group in groups) for severity in Severity]
     return ", ".join(plural(number, severity.value) for number, severity in zip(found, Severity, strict=True) if number)
 
 

@@ -58,23 +58,27 @@ def _not_read(analysis: Analysis, width: int) -> list[Line]:
 
 
 def _costliest(modules: Sequence[ModuleTime], rank: int | None, time: Time, width: int) -> list[str]:
-    """The module that costs most in backward, with its submodules and by itself."""
+    """The costliest module in backward, with its submodules and by itself; in forward where no backward ran."""
     if not any(focus.is_module(row) for row in modules):
         return ["No module names in these traces: time is split by phase and op only."]
-    whole = focus.costliest(modules, "backward", time)
-    alone = focus.costliest_alone(modules, "backward", time)
+    found = [_costliest_in(phase, modules, rank, time, width) for phase in ("backward", "forward")]
+    if found[0]:
+        return found[0]
+    return [f"No module has {_CLOCK[time]} in backward in these traces.", *found[1]]
+
+
+def _costliest_in(phase: str, modules: Sequence[ModuleTime], rank: int | None, time: Time, width: int) -> list[str]:
+    whole = focus.costliest(modules, phase, time)
+    alone = focus.costliest_alone(modules, phase, time)
     if whole is None or alone is None:
-        return [f"No module has {_CLOCK[time]} in backward in these traces."]
-    first = (
-        f"Costliest module in backward: {cut_path(printable(whole.path), width - 10)} "
-        f"({percent(whole.value_ns, whole.whole_ns)}% of backward {_CLOCK[time]} on {rank_name(rank)}, "
-        f"{_ms(whole)} ms, submodules included)"
-    )
-    second = (
+        return []
+    return [
+        f"Costliest module in {phase}: {cut_path(printable(whole.path), width - 10)} "
+        f"({percent(whole.value_ns, whole.whole_ns)}% of {phase} {_CLOCK[time]} on {rank_name(rank)}, "
+        f"{_ms(whole)} ms, submodules included)",
         f"Without submodules: {cut_path(printable(alone.path), width - 10)} "
-        f"({percent(alone.value_ns, alone.whole_ns)}%, {_ms(alone)} ms)"
-    )
-    return [first, second]
+        f"({percent(alone.value_ns, alone.whole_ns)}%, {_ms(alone)} ms)",
+    ]
 
 
 def _ms(found: focus.Costliest) -> str:
