@@ -98,7 +98,7 @@ class Document:
         end = int(structure.ends[-1]) if len(structure.ends) else 0
         if structure.list_end is not None:
             end = structure.list_end
-        elif not end:
+        elif not end or (at_end and _SECOND_HEAD.search(self._pending)):
             return self._take_damaged(at_end=at_end)
         try:
             events = decode_events(self._pending[:end])

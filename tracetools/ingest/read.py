@@ -76,6 +76,8 @@ class _CountedBlocks:
                 if self._progress:
                     self._progress(len(block))
                 yield block
+        except streams.CutOff:
+            return
         except streams.Damaged:
             self._faults.add("bad_compression")
 

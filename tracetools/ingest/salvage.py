@@ -90,7 +90,9 @@ def _mended(piece: bytes, faults: Faults) -> list[RawEvent]:
 
 def _repaired_events(piece: bytes, faults: Faults) -> list[RawEvent] | None:
     text, rules = repaired(piece)
-    text = text.strip(b" \t\r\n,")
+    if (text := text.strip(b" \t\r\n")).strip(b",") != text:
+        text = text.strip(b", \t\r\n")
+        rules.add("stray_comma")
     try:
         events = decode_events(text)
     except NotEvents:

@@ -21,12 +21,17 @@ _STEP: Final = 1 << 16
 """Most text that one bad byte in compressed data can cost."""
 
 _CORRUPT = cast(type[Exception], isal_zlib.error)
+_LONG_HEADER: Final = 1 << 16
 GZIP: Final = b"\x1f\x8b"
 ZIP: Final = b"PK\x03\x04"
 
 
 class Damaged(Exception):
-    """The compressed data ends early or is corrupt; all text before that was given out."""
+    """The compressed data is corrupt; all text before that was given out."""
+
+
+class CutOff(Damaged):
+    """The compressed data ends early."""
 
 
 @contextmanager
@@ -81,18 +86,58 @@ def _gathered(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
 
 
 def _inflated(first: bytes, stream: IO[bytes]) -> Iterator[bytes]:
-    """Text of one or several gzip members, in small pieces."""
+    """Text of one or several gzip members, in small pieces. A wrong checksum is told when all text is out."""
     compressed = first
+    wrong_checksum = False
     while compressed[:2] == GZIP:
-        inflate = isal_zlib.decompressobj(31)
+        member = _Member()
+        yield from member.text(compressed, stream)
+        wrong_checksum |= member.checksum != int.from_bytes(member.rest[:4], "little")
+        compressed = member.rest[8:]
+        if len(compressed) < _LONG_HEADER:
+            compressed += stream.read(_READ)
+    if wrong_checksum:
+        raise Damaged("its checksum is wrong")
+
+
+class _Member:
+    """One gzip member, its frame read here so that a wrong checksum does not cost its last text."""
+
+    def __init__(self) -> None:
+        self.checksum = 0
+        self.rest = b""
+
+    def text(self, compressed: bytes, stream: IO[bytes]) -> Iterator[bytes]:
+        """The text; then `rest` begins with the stored checksum and length."""
+        compressed = compressed[_header_length(compressed) :]
+        inflate = isal_zlib.decompressobj(-15)
         while not inflate.eof:
+            if not compressed and not (compressed := stream.read(_READ)):
+                raise CutOff
             try:
-                yield inflate.decompress(compressed, _STEP)
+                piece = inflate.decompress(compressed, _STEP)
             except _CORRUPT as error:
                 raise Damaged(str(error)) from error
             compressed = inflate.unconsumed_tail
-            if not compressed and not inflate.eof and not (compressed := stream.read(_READ)):
-                raise Damaged("it ends early")
-        compressed = inflate.unused_data or stream.read(_READ)
-        if len(compressed) == 1:
-            compressed += stream.read(_READ)
+            self.checksum = isal_zlib.crc32(piece, self.checksum)
+            yield piece
+        self.rest = inflate.unused_data
+        if len(self.rest) < 8:
+            self.rest += stream.read(_READ)
+
+
+def _header_length(data: bytes) -> int:
+    r"""Length of a gzip member's header (RFC 1952): ten bytes, then what the flags announce.
+
+    >>> _header_length(b"\x1f\x8b\x08\x08" + bytes(6) + b"a.json\0" + b"deflated")
+    17
+    """
+    if len(data) < 10:
+        raise CutOff
+    flags, at = data[3], 10
+    if flags & 4:
+        at += 2 + int.from_bytes(data[at : at + 2], "little")
+    for flag in (8, 16):
+        if flags & flag:
+            at = data.find(b"\0", at) + 1 or len(data)
+    return at + (2 if flags & 2 else 0)
