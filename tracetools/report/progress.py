@@ -37,15 +37,27 @@ class ProgressBar:
                 return
             self._bars = _start_bars()
         if self._task is None:
-            self._task = self._bars.add_task("", total=total_bytes)
-        self._bars.update(self._task, description=printable(label), completed=done_bytes, total=total_bytes)
+            self._task = self._bars.add_task("", total=total_bytes, amount="")
+        amount = _amount(done_bytes, total_bytes)
+        self._bars.update(
+            self._task, description=printable(label), completed=done_bytes, total=total_bytes, amount=amount
+        )
+
+
+def _amount(done_bytes: int, total_bytes: int | None) -> str:
+    """How far, in words; a packed file does not say how long its text is.
+
+    >>> _amount(2_100_000, None), _amount(1, 4)
+    ('2.1 MB', '25%')
+    """
+    return f"{done_bytes / 1e6:.1f} MB" if not total_bytes else f"{done_bytes / total_bytes:.0%}"
 
 
 def _start_bars() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-    bars = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+    texts = (TextColumn("{task.description}", markup=False), TextColumn("{task.fields[amount]}", markup=False))
+    bars = Progress(texts[0], BarColumn(), texts[1], console=Console(file=sys.stderr), transient=True)
     bars.start()
     return bars
