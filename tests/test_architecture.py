@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 # Left to right, as an event walks; a stage imports what stands to its left, never to its right.
-LEFT = ["errors", "findings", "trace_file", "settings", "table", "results", "intervals"]
+LEFT = ["errors", "findings", "trace_file", "settings", "table", "results", "intervals", "workers"]
 STAGES = ["ingest", "timeline", "attribution", "metrics", "analysis", "engines", "run", "report", "cli"]
 ORDER = [*LEFT, *STAGES]
 

@@ -1,20 +1,11 @@
-"""Ranks shared out to worker processes on this machine. In: inputs. Out: one `RankResult` each.
-
-Workers are fresh interpreters that speak over pipes (length, then pickle, both ways), so that no `__main__` of the
-caller's is run again: it works the same in a script, a notebook and a shell.
-"""
+"""Ranks shared out to worker processes on this machine. In: inputs. Out: one `RankResult` each."""
 
 from __future__ import annotations
 
 import contextlib
-import pickle
 import queue
-import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import IO, Any
 
 from tracetools.analysis import analyze_file
 from tracetools.engines.serial import Progress
@@ -22,8 +13,7 @@ from tracetools.errors import TracetoolsError
 from tracetools.ingest import TraceInput
 from tracetools.results import RankResult
 from tracetools.settings import Settings
-
-_LENGTH = struct.Struct("<Q")
+from tracetools.workers import Worker, WorkerDied
 
 
 def map_ranks(
@@ -33,74 +23,39 @@ def map_ranks(
     waiting: queue.SimpleQueue[TraceInput] = queue.SimpleQueue()
     for source in inputs:
         waiting.put(source)
-    done: queue.SimpleQueue[RankResult | BaseException] = queue.SimpleQueue()
+    done: queue.SimpleQueue[RankResult | Exception] = queue.SimpleQueue()
     with contextlib.ExitStack() as stack:
         for _ in range(min(workers, len(inputs))):
-            worker = stack.enter_context(_start_worker())
-            stack.callback(worker.kill)
+            worker = stack.enter_context(Worker())
             threading.Thread(target=_feed, args=(worker, settings, waiting, done), daemon=True).start()
         for count in range(len(inputs)):
             result = done.get()
-            if isinstance(result, BaseException):
+            if isinstance(result, Exception):
                 raise result
             if progress:
                 progress(result.input.path, count + 1, len(inputs))
             yield result
 
 
-def _start_worker() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tracetools.engines.processes"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
 def _feed(
-    worker: subprocess.Popen[bytes],
+    worker: Worker,
     settings: Settings,
     waiting: queue.SimpleQueue[TraceInput],
-    done: queue.SimpleQueue[RankResult | BaseException],
+    done: queue.SimpleQueue[RankResult | Exception],
 ) -> None:
     """Give one worker file after file until none is left; what goes wrong reaches the caller through `done`."""
-    assert worker.stdin is not None
-    assert worker.stdout is not None
     while True:
         try:
             source = waiting.get_nowait()
         except queue.Empty:
             return
         try:
-            _send(worker.stdin, (source, settings))
-            done.put(_receive(worker.stdout))
-        except (OSError, EOFError, pickle.UnpicklingError):
-            message = f"{source.label}: the worker process that read it ended early (out of memory?); try --workers 1"
+            worker.submit(analyze_file, source, settings)
+            done.put(worker.result())
+        except WorkerDied:
+            message = f"{source.label}: the process that read it ended early (out of memory?); try --workers 1"
             done.put(TracetoolsError(message))
             return
-
-
-def _send(pipe: IO[bytes], value: Any) -> None:
-    packed = pickle.dumps(value)
-    pipe.write(_LENGTH.pack(len(packed)) + packed)
-    pipe.flush()
-
-
-def _receive(pipe: IO[bytes]) -> Any:
-    head = pipe.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError
-    return pickle.loads(pipe.read(_LENGTH.unpack(head)[0]))
-
-
-def _serve() -> None:
-    """Loop of a worker: a file in, its result out, until the pipe closes."""
-    answers, sys.stdout = sys.stdout.buffer, sys.stderr
-    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        while True:
-            source, settings = _receive(sys.stdin.buffer)
-            try:
-                result: RankResult | BaseException = analyze_file(source, settings)
-            except Exception as error:  # the caller raises it again, with its own traceback
-                result = error
-            _send(answers, result)
-
-
-if __name__ == "__main__":
-    _serve()
+        except Exception as error:  # raised again in the caller's thread
+            done.put(error)
+            return
