@@ -157,26 +157,27 @@ def test_negative_duration():
     assert negative.count == 1
 
 
+UNNAMED = "node-a_4000.1764550000000000002.pt.trace.json"
+
+
 def test_no_rank_two_files():
-    analysis = analyse("no_rank_two_files")
-    unnamed = "node-a_4000.1764550000000000002.pt.trace.json"
-    assert {file_of(row.path): row.rank for row in analysis.inputs} == {
-        "rank3_trace.json": 3,
-        "rank7_trace.json": 7,
-        unnamed: None,
-    }
-    assert table(analysis.ops, "rank name", "cpu_ns") == {
-        (3, "aten::add"): us(13),
-        (7, "aten::add"): us(17),
-        (None, "aten::add"): us(10),
-    }
-    assert {finding.rank for finding in findings(analysis, "name") if finding.severity == Severity.NOTE} >= {3, 7}
+    # The digits of the third file's name are a pid and a time.
+    with pytest.raises(TracetoolsError, match="no rank is known") as refusal:
+        tracetools.load(CASES / "no_rank_two_files")
+    assert UNNAMED in str(refusal.value)
+    assert "rank3_trace.json" not in str(refusal.value)
+    assert "--rank" in str(refusal.value)
 
 
 def test_no_rank_two_files_given_a_map():
-    folder = CASES / "no_rank_two_files"
-    analysis = tracetools.load(folder, rank_of={"node-a_4000.1764550000000000002.pt.trace.json": 5}).analysis
-    assert table(analysis.ops, "rank", "cpu_ns") == {3: us(13), 5: us(10), 7: us(17)}
+    analysis = tracetools.load(CASES / "no_rank_two_files", rank_of={UNNAMED: 5}).analysis
+    assert table(analysis.ops, "rank name", "cpu_ns") == {
+        (3, "aten::add"): us(13),
+        (5, "aten::add"): us(10),
+        (7, "aten::add"): us(17),
+    }
+    assert table(analysis.inputs, "rank", "rank_source") == {3: "name", 5: "option", 7: "name"}
+    assert [finding.rank for finding in findings(analysis, rule="rank_from_name")] == [3, 7]
 
 
 def test_old_abs_us():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Iterator
@@ -110,6 +111,15 @@ def test_order_of_events_does_not_matter(folder: Path, events: list[dict[str, An
     before = document(write(path, events))
     shuffled = random.Random(seed).sample(events, len(events))
     assert document(write(path, shuffled)) == before
+
+
+@pytest.mark.parametrize("linked", [1, 2, 3])
+def test_equal_launches_in_any_order(folder: Path, linked: int):
+    launches = [span("cuda_runtime", "cudaLaunchKernel", 0, 2, correlation=number) for number in (1, 2, 3)]
+    kernel = span("kernel", "gemm", 5, 3, correlation=linked) | {"pid": 0, "tid": 7}
+    path = folder / "equal.json"
+    documents = {document(write(path, [*order, kernel])) for order in itertools.permutations(launches)}
+    assert len(documents) == 1
 
 
 @settings(max_examples=60, deadline=None)
