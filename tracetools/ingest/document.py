@@ -21,6 +21,8 @@ _NEXT_EVENT = re.compile(rb"\s*,?\s*")
 _SPACE: Final = b"\xef\xbb\xbf \t\r\n"
 MAX_EVENT: Final = 16 << 20
 MAX_METADATA: Final = 64 << 20
+_PATIENCE: Final = 4 << 20
+"""An event may be this long before its missing end counts as damage."""
 
 
 class NotATrace(Exception):
@@ -44,7 +46,7 @@ class Document:
 
         Raises: NotATrace where there is no list of events, or two writers wrote the file.
         """
-        self._read_head()
+        self._pending = self.open_list()
         searched = 0
         for block in self._blocks:
             self._pending += block
@@ -59,23 +61,23 @@ class Document:
         if not self.whole:
             yield self._take(None, at_end=True)
         if not self.whole and self._pending.strip(_SPACE):
-            yield self._take_damaged(at_end=True)
+            yield self._take_damaged(split.scan(self._pending), at_end=True)
         if self.whole:
             self._read_tail()
 
-    def _read_head(self) -> None:
+    def open_list(self) -> bytes:
+        """Read up to the start of the list into `head`; returns what of the list came with it."""
         text = next(self._blocks, b"")
         while text:
             first = text.lstrip(_SPACE)[:1]
             if first == b"[":
                 self.is_list = True
-                self._pending = text[text.index(b"[") + 1 :]
-                return
+                return text[text.index(b"[") + 1 :]
             if first not in (b"{", b""):
                 raise NotATrace("it is not JSON")
             if found := _LIST_START.search(text):
-                self.head, self._pending = text[: found.start()], text[found.end() :]
-                return
+                self.head = text[: found.start()]
+                return text[found.end() :]
             if len(text) > MAX_METADATA or not (block := next(self._blocks, b"")):
                 break
             text += block
@@ -85,7 +87,7 @@ class Document:
         """Events up to `cut`; where that is no border, up to the last real one or the end of the list."""
         if cut is not None:
             try:
-                events = decode_events(self._pending[:cut])
+                events = decode_events(memoryview(self._pending)[:cut])
             except NotEvents:
                 return self._take_up_to_real_border(at_end=at_end)
             self._drop(cut)
@@ -94,30 +96,36 @@ class Document:
 
     def _take_up_to_real_border(self, *, at_end: bool) -> list[RawEvent]:
         structure = split.scan(self._pending)
-        closes = structure.list_end is not None
         end = int(structure.ends[-1]) if len(structure.ends) else 0
         if structure.list_end is not None:
             end = structure.list_end
+        elif not end and not at_end and len(self._pending) < _PATIENCE:
+            return []
         elif not end or (at_end and _SECOND_HEAD.search(self._pending)):
-            return self._take_damaged(at_end=at_end)
+            return self._take_damaged(structure, at_end=at_end)
         try:
             events = decode_events(self._pending[:end])
         except NotEvents:
-            return self._take_damaged(at_end=at_end)
-        self._close(end) if closes else self._drop(end)
+            return self._take_damaged(structure, at_end=at_end)
+        self._drop(end) if structure.list_end is None else self._close(end)
         return events
 
-    def _take_damaged(self, *, at_end: bool) -> list[RawEvent]:
-        """Events where quotes cannot be trusted: up to what looks like a border, or the end of the list."""
-        end = split.likely_list_end(self._pending)
-        closes = end is not None
-        if end is None and not at_end:
-            end = split.likely_last_border(self._pending)
-        if end is None:
-            end = len(self._pending) if at_end or len(self._pending) >= MAX_EVENT else 0
+    def _take_damaged(self, structure: split.Structure, *, at_end: bool) -> list[RawEvent]:
+        """Events where quotes cannot be trusted: up to what looks like a border, or the end of the list.
+
+        The end of the list is told by what comes after it, so it waits for the end of the text.
+        """
+        list_end = split.likely_list_end(self._pending)
+        if at_end:
+            end = len(self._pending) if list_end is None else list_end
+        else:
+            end = split.likely_last_border(self._pending[:list_end], structure.ends)
+            if not end and len(self._pending) >= MAX_EVENT:
+                end = len(self._pending)
         text = self._pending[:end]
         if _SECOND_HEAD.search(text):
             raise NotATrace('a second "schemaVersion" in the middle shows that two processes wrote to it at once')
+        closes = at_end and list_end is not None
         self._close(end) if closes else self._drop(end)
         return salvage(text, self._faults, cut_off=at_end and not closes) if text.strip(_SPACE) else []
 

@@ -7,7 +7,9 @@ Kineto writes this before the events, on-demand traces after them; so the whole 
 
 from __future__ import annotations
 
+import os
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
@@ -40,6 +42,9 @@ class Glance:
 
 def glance(stream: IO[bytes]) -> Glance:
     """Look at the head of a file, and on to its tail where the head does not name the rank."""
+    is_packed = stream.seekable() and stream.read(2) == streams.GZIP
+    if stream.seekable():
+        stream.seek(0)
     blocks = _undamaged(streams.blocks(stream))
     head = next(blocks, b"")
     while not _LIST_START.search(head) and len(head) < _HEAD and (block := next(blocks, b"")):
@@ -51,7 +56,7 @@ def glance(stream: IO[bytes]) -> Glance:
         return Glance(False if start[:1] == b"{" and start[1:].strip(_SPACE + b"}") else None)
     stated = _stated(head[: events.start()])
     if not stated.keys() & set(_KEYS[:2]):
-        stated |= _stated(_tail(head[events.end() :], blocks))
+        stated |= _stated(_tail(stream, is_packed, head[events.end() :], blocks))
     return Glance(True, stated)
 
 
@@ -62,21 +67,23 @@ def _undamaged(blocks: Iterator[bytes]) -> Iterator[bytes]:
         return
 
 
-def _tail(text: bytes, blocks: Iterator[bytes]) -> bytes:
-    """The end of the text, from the first mention of a key that names the rank if that comes earlier."""
-    overlap = max(map(len, _KEYS)) + 16
-    for block in blocks:
+def _tail(stream: IO[bytes], is_packed: bool, head: bytes, blocks: Iterator[bytes]) -> bytes:
+    """The end of the text: as much of it as metadata may take."""
+    if is_packed or not stream.seekable():
+        last = deque([head], maxlen=_MAX_VALUE // streams.BLOCK)
+        last.extend(blocks)
+        return b"".join(last)
+    size = stream.seek(0, os.SEEK_END)
+    for length in (_TAIL, _MAX_VALUE):
+        stream.seek(max(0, size - length))
+        text = stream.read(length)
         if _names_rank(text):
-            text += block
-            if len(text) > _MAX_VALUE:
-                return text
-        else:
-            text = text[-_TAIL:] + block if len(block) < _TAIL else text[-overlap:] + block
+            break
     return text
 
 
 def _names_rank(text: bytes) -> bool:
-    return any(key.encode() in text and _VALUE[key].search(text) for key in _KEYS[:2])
+    return any(_VALUE[key].search(text) for key in _KEYS[:2])
 
 
 def _stated(text: bytes) -> dict[str, Any]:

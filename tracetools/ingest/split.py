@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tracetools.table import IntArray
 
 _BORDER = re.compile(rb'\}\s*,\s*\{\s*"')
+_COMMA = re.compile(rb"\s*,\s*")
 _EVENT_KEY = rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:'
 _LIKELY_BORDER = re.compile(rb"\}\s*,\s*(?=" + _EVENT_KEY + rb")")
 _LIKELY_START = re.compile(_EVENT_KEY)
@@ -50,6 +51,18 @@ def last_border(text: bytes, searched: int = 0) -> int | None:
         if begin == start:
             break
     return None
+
+
+def first_border(text: bytes, begin: int) -> int | None:
+    """Like `last_border`, but of the first border that begins at `begin` or later."""
+    found = _BORDER.search(text, begin)
+    return None if found is None else found.start() + 1
+
+
+def after_border(text: bytes) -> bytes:
+    """Text from a border on, without the comma that separates it from what stood before."""
+    found = _COMMA.match(text)
+    return text[found.end() :] if found else text
 
 
 def scan(text: bytes) -> Structure:
@@ -94,10 +107,11 @@ def likely_starts(text: bytes) -> list[int]:
     return [found.start() for found in _LIKELY_START.finditer(text)]
 
 
-def likely_last_border(text: bytes) -> int | None:
-    """Like `last_border`, but only before a key that events have."""
-    last = _last_match(_LIKELY_BORDER, text, 0)
-    return None if last is None else last + 1
+def likely_last_border(text: bytes, ends: IntArray) -> int:
+    """Like `last_border`, but before a key that events have, and best where `ends` has an object's end; 0 for none."""
+    borders = np.array([found.start() + 1 for found in _LIKELY_BORDER.finditer(text)], np.int64)
+    proper = borders[np.isin(borders, ends)]
+    return int(proper[-1]) if len(proper) else int(borders[-1]) if len(borders) else 0
 
 
 def _last_match(pattern: re.Pattern[bytes], text: bytes, begin: int) -> int | None:

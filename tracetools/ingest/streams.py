@@ -16,9 +16,10 @@ from typing import IO, Final, cast
 from isal import isal_zlib
 
 BLOCK: Final = 2 << 20
-_READ: Final = 1 << 18
-_STEP: Final = 1 << 16
-"""Most text that one bad byte in compressed data can cost."""
+_READ: Final = 1 << 17
+_FIRST_STEP: Final = 1 << 14
+_STEP: Final = 1 << 18
+"""Most text that one bad byte in compressed data can cost; less in a small file, for steps grow from the first on."""
 
 _CORRUPT = cast(type[Exception], isal_zlib.error)
 _LONG_HEADER: Final = 1 << 16
@@ -111,15 +112,19 @@ class _Member:
         """The text; then `rest` begins with the stored checksum and length."""
         compressed = compressed[_header_length(compressed) :]
         inflate = isal_zlib.decompressobj(-15)
+        step = _FIRST_STEP
         while not inflate.eof:
-            if not compressed and not (compressed := stream.read(_READ)):
-                raise CutOff
+            if not compressed:
+                compressed = stream.read(_READ)
             try:
-                piece = inflate.decompress(compressed, _STEP)
+                piece = inflate.decompress(compressed, step)
             except _CORRUPT as error:
                 raise Damaged(str(error)) from error
+            if not piece and not compressed and not inflate.eof:
+                raise CutOff
             compressed = inflate.unconsumed_tail
             self.checksum = isal_zlib.crc32(piece, self.checksum)
+            step = min(step + _FIRST_STEP, _STEP)
             yield piece
         self.rest = inflate.unused_data
         if len(self.rest) < 8:
