@@ -27,10 +27,15 @@ from tracetools.table import Trace
 from tracetools.timeline.stages import Place, find_place
 
 
-def analyze_file(source: TraceInput, settings: Settings, progress: Callable[[int], None] | None = None) -> RankResult:
-    """Read and measure one rank's file; an unreadable one gives a row that says so instead of an error."""
+def analyze_file(
+    source: TraceInput, settings: Settings, progress: Callable[[int], None] | None = None, processes: int = 1
+) -> RankResult:
+    """Read and measure one rank's file; an unreadable one gives a row that says so instead of an error.
+
+    processes: how many may share the reading of a large file.
+    """
     try:
-        trace = read_trace(source, progress)
+        trace = read_trace(source, progress, processes)
     except UnreadableTrace as unreadable:
         return _unreadable(source, str(unreadable))
     return analyze_trace(trace, source, settings)

@@ -131,9 +131,9 @@ def analyze(paths: Sequence[str | os.PathLike[str]], settings: Settings, progres
     """As `load`, with the choices in one value."""
     discovery = find_inputs(paths, rank_of=settings.rank_of, rank_from_name=settings.rank_from_name)
     inputs = _chosen(discovery.inputs, settings)
-    count = _workers(inputs, settings)
-    engine = serial.map_ranks if count == 1 else processes.map_ranks
-    analysis = reduce_results(engine(inputs, settings, count, progress), discovery.findings)
+    workers = _workers(inputs, settings)
+    engine = serial.map_ranks if workers == 1 or len(inputs) == 1 else processes.map_ranks
+    analysis = reduce_results(engine(inputs, settings, workers, progress), discovery.findings)
     check_steps(analysis, settings)
     return Run(analysis)
 
@@ -149,11 +149,13 @@ def _chosen(inputs: Sequence[TraceInput], settings: Settings) -> list[TraceInput
 
 
 def _workers(inputs: Sequence[TraceInput], settings: Settings) -> int:
-    """As asked for; else one per core, and no more than there is work for."""
+    """As asked for; else one per core, and for many files no more than there is work for."""
     if settings.workers is not None:
         if settings.workers < 1:
             raise UsageError(f"workers is {settings.workers}; it must be 1 or more")
-        return min(settings.workers, max(1, len(inputs)))
+        return settings.workers
+    if len(inputs) == 1:
+        return _cores()
     worth = sum(each.size_bytes for each in inputs) // _WORTH_A_WORKER_BYTES
     return max(1, min(len(inputs), _cores(), worth))
 

@@ -1,4 +1,4 @@
-"""All ranks in this process, one after the other. In: inputs. Out: one `RankResult` each."""
+"""One rank after the other in this process. In: inputs. Out: one `RankResult` each."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Progress = Callable[[str, int, int | None], None]
 def map_ranks(
     inputs: Sequence[TraceInput], settings: Settings, workers: int, progress: Progress | None
 ) -> Iterator[RankResult]:
-    """Results in the order of the inputs; memory follows the largest rank. `workers` is 1 here and unused."""
+    """Results in the order of the inputs; memory follows the largest rank. `workers` share the reading of a large file."""
     for source in inputs:
         report = _reporter(source.label, progress) if progress else None
-        yield analyze_file(source, settings, report)
+        yield analyze_file(source, settings, report, workers)
 
 
 def _reporter(label: str, progress: Progress) -> Callable[[int], None]:

@@ -88,6 +88,7 @@ class TraceColumns:
         self.records: list[dict[str, Any]] = []
         self._raw_texts = RawTexts(self.strings)
         self.has_fractions = False
+        self.has_begin_end = False
         self._pairs = BeginEndPairs()
         self._schemas = SchemaTable()
 
@@ -152,6 +153,7 @@ class TraceColumns:
             self.records.append({"name": event.name, "pid": event.pid, "tid": event.tid, "args": _plain(event.args)})
 
     def _add_begin_end(self, events: Sequence[RawEvent]) -> None:
+        self.has_begin_end = True
         self._add_complete(self._pairs.complete(events))
 
     def finish(self) -> None:
@@ -207,6 +209,10 @@ class TraceColumns:
             return
         if not present.all():
             rows, values = rows[present], values[present]
+        self.append_sparse(column, rows, values)
+
+    def append_sparse(self, column: str, rows: IntArray, values: IntArray) -> None:
+        """Append to an argument's column; rows count from the batch that is about to be added."""
         parts = self.arguments.setdefault(column, (Parts(np.int32), Parts(np.int64)))
         parts[0].add((rows + self.complete.length).astype(np.int32))
         parts[1].add(values)

@@ -9,6 +9,10 @@ Another decoder, a compiled one say, has to offer just `decode_events`.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
 _NOTHING = msgspec.Raw(b"")
@@ -36,9 +40,21 @@ class NotEvents(Exception):
 _DECODER = msgspec.json.Decoder(list[RawEvent])
 
 
-def decode_events(text: bytes) -> list[RawEvent]:
+def decode_events(text: bytes | memoryview) -> list[RawEvent]:
     """Events separated by commas, as written between the brackets of `traceEvents`."""
     try:
-        return _DECODER.decode(b"[" + text + b"]")
+        return _DECODER.decode(b"".join((b"[", text, b"]")))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise NotEvents(str(error)) from error
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Batches of thousands of events make no cycles, and looking for some takes a tenth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -68,6 +68,9 @@ class Faults:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
+    def __bool__(self) -> bool:
+        return self._counts.total() > 0
+
     def add(self, rule: str, count: int = 1) -> None:
         """Note that `rule` fired `count` times."""
         assert rule in RULES, rule

@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from tracetools.errors import UnreadableTrace
 from tracetools.ingest import streams
 from tracetools.ingest.assemble import assemble_events, assemble_flows, assemble_marks
 from tracetools.ingest.columns import TraceColumns
 from tracetools.ingest.document import Document, NotATrace
+from tracetools.ingest.event import undisturbed
 from tracetools.ingest.faults import Faults
 from tracetools.ingest.inputs import TraceInput
 from tracetools.ingest.metadata import base_time, decode_metadata, note_trailing_garbage
+from tracetools.ingest.shares import Unusual, processes_worth, read_in_shares
 from tracetools.ingest.two_ranks import processes_with_same_correlations
 from tracetools.table import Trace
 
 
-def read_trace(source: TraceInput, progress: Callable[[int], None] | None = None) -> Trace:
+def read_trace(source: TraceInput, progress: Callable[[int], None] | None = None, processes: int = 1) -> Trace:
     """Read one trace file, repairing what can be repaired.
 
-    progress: told the bytes of JSON text handled, block by block.
+    progress: told the bytes of JSON text handled, block by block. processes: how many may share a large file; the
+    result is the same.
 
     Raises: UnreadableTrace where the file is no trace or is damaged beyond use.
     """
-    faults = Faults()
-    columns = TraceColumns(faults)
-    counted = _CountedBlocks(progress, faults)
     try:
-        with _no_garbage_collection(), streams.open_bytes(source.path, source.member) as stream:
-            document = Document(counted.of(streams.blocks(stream)), faults)
-            for batch in document.batches():
-                columns.add(batch)
+        if (count := processes_worth(source, processes)) > 1:
+            with contextlib.suppress(Unusual):
+                return _read_shared(source, progress, count)
+        return _read_alone(source, progress)
     except NotATrace as error:
         raise UnreadableTrace(f"{source.label}: {error}; {_way_out(str(error))}") from error
     except (OSError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, KeyError) as error:
         raise UnreadableTrace(f"{source.label}: {error}; check the path, or copy the file again") from error
+
+
+def _read_alone(source: TraceInput, progress: Callable[[int], None] | None) -> Trace:
+    columns = TraceColumns(Faults())
+    counted = _CountedBlocks(progress, columns.faults)
+    with undisturbed(), streams.open_bytes(source.path, source.member) as stream:
+        document = Document(counted.of(streams.blocks(stream)), columns.faults)
+        for batch in document.batches():
+            columns.add(batch)
+    return _assembled(source, document, columns, counted.total)
+
+
+def _read_shared(source: TraceInput, progress: Callable[[int], None] | None, processes: int) -> Trace:
+    columns = TraceColumns(Faults())
+    counted = _CountedBlocks(progress, columns.faults)
+    document = Document((), columns.faults)
+    document.head, document.tail = read_in_shares(source, processes, columns, counted.of)
+    document.whole = True
+    if columns.faults:
+        raise Unusual
     return _assembled(source, document, columns, counted.total)
 
 
@@ -47,18 +66,6 @@ def _way_out(fact: str) -> str:
     if "second" in fact:
         return "let every rank write a file of its own, and record again"
     return "pass trace files that torch.profiler wrote"
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Batches of thousands of records make no cycles, and looking for some takes a tenth of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _CountedBlocks:

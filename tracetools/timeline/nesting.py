@@ -76,6 +76,7 @@ def _stretches(
     start_ns: IntArray, end_ns: IntArray, parent: IntArray, depth: IntArray, sticks_out: IntArray
 ) -> list[tuple[int, int, int]]:
     """Stretches to walk, as (enclosing span or -1, first position, position after the last); none inside another."""
+    roots = np.flatnonzero(depth == 0)
     found: list[tuple[int, int, int]] = []
     for position in sticks_out.tolist():
         if found and position < found[-1][2] and end_ns[position] <= _end_of(found[-1][0], end_ns):
@@ -86,9 +87,8 @@ def _stretches(
         if holder >= 0:
             stretch = holder, holder + 1, int(np.searchsorted(start_ns, end_ns[holder], side="left"))
         else:
-            roots = np.flatnonzero(depth[: position + 1] == 0)
-            after = np.flatnonzero(depth[position:] == 0)
-            stretch = _NOTHING_OPEN, int(roots[-1]), position + int(after[0]) if len(after) else len(depth)
+            at = int(np.searchsorted(roots, position))
+            stretch = _NOTHING_OPEN, int(roots[at - 1]), int(roots[at]) if at < len(roots) else len(depth)
         while found and found[-1][1] >= stretch[1]:
             found.pop()
         found.append(stretch)

@@ -77,12 +77,13 @@ def nearest_ancestor(parent: IntArray, marked: BoolArray) -> IntArray:
     array([-1,  0,  0,  2])
     """
     found = parent.copy()
-    while True:
+    open_rows = np.flatnonzero((found >= 0) & ~marked[found])
+    while len(open_rows):
         # Each round doubles the distance looked at: an unmarked row passes on what it has found itself.
-        open_rows = np.flatnonzero((found >= 0) & ~marked[found])
-        if not len(open_rows):
-            return found
-        found[open_rows] = found[found[open_rows]]
+        above = found[found[open_rows]]
+        found[open_rows] = above
+        open_rows = open_rows[(above >= 0) & ~marked[above]]
+    return found
 
 
 def nearest_self_or_ancestor(parent: IntArray, marked: BoolArray) -> IntArray:
