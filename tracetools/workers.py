@@ -1,7 +1,7 @@
 """Helper processes on this machine. In: a function and its arguments. Out: its result, or its error raised here.
 
-A worker is a fresh interpreter that speaks over pipes (length, then pickle, both ways): no `__main__` of the caller runs
-again and no thread is copied, so it works the same in a script, a notebook and a shell.
+A worker is a fresh interpreter that speaks over pipes (length, then pickle, both ways): no `__main__` of the caller
+runs again and no thread is copied, so it works the same in a script, a notebook and a shell.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Progress = Callable[[str, int, int | None], None]
 def map_ranks(
     inputs: Sequence[TraceInput], settings: Settings, workers: int, progress: Progress | None
 ) -> Iterator[RankResult]:
-    """Results in the order of the inputs; memory follows the largest rank. `workers` share the reading of a large file."""
+    """Results in the order of the inputs; memory follows the largest rank. `workers` share the reading of a file."""
     for source in inputs:
         report = _reporter(source.label, progress) if progress else None
         yield analyze_file(source, settings, report, workers)

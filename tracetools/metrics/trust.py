@@ -64,8 +64,8 @@ def _lost_gpu_records(structure: Structure) -> Iterator[Finding]:
         f"the first {lost}" if not in_time[:lost].any() else f"the last {lost}" if not in_time[-lost:].any() else lost
     )
     message = (
-        f"{total - lost} of {total} launches have a GPU record ({100 * (total - lost) / total:.1f} %); what {which} ran "
-        "is missing, outside the recording or lost by the tracer, so GPU figures are lower bounds"
+        f"{total - lost} of {total} launches have a GPU record ({100 * (total - lost) / total:.1f} %); what {which} "
+        "ran is missing, outside the recording or lost by the tracer, so GPU figures are lower bounds"
     )
     yield Finding("lost_gpu_records", Severity.WARNING, message, count=lost, affects=("gpu", "modules", "ops", "steps"))
 
