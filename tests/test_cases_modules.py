@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from tests.case import analyse, findings, modules, ops, table, unattributed, us
+import tracetools
+from tests.case import CASES, analyse, findings, modules, ops, table, unattributed, us
 from tracetools.results import Analysis
 
 TWO_LAYERS = ("backward_by_module", "bwd_flops_measured", "cpu_backward_same_thread", "no_fwdbwd_flows")
@@ -121,6 +125,18 @@ def test_seq_shared_ops():
         ("aten::view", "ViewBackward0"): (1, "arrow", None, us(52)),
         ("aten::addmm", "AddmmBackward0"): (1, "arrow", None, us(51)),
         ("aten::bmm", "BmmBackward0"): (1, "arrow", None, us(50)),
+    }
+
+
+def test_seq_shared_ops_without_arrows(tmp_path: Path):
+    """The same links by number alone: of the ops that share one, the last-started made the node."""
+    document = json.loads((CASES / "seq_shared_ops" / "trace.json").read_text(encoding="utf-8"))
+    document["traceEvents"] = [event for event in document["traceEvents"] if event.get("cat") != "fwdbwd"]
+    (tmp_path / "trace.json").write_text(json.dumps(document), encoding="utf-8")
+    assert table(tracetools.load(tmp_path).analysis.autograd, "backward_op", "forward_op", "linked_by", "cpu_ns") == {
+        "ViewBackward0": ("aten::view", "sequence", us(52)),
+        "AddmmBackward0": ("aten::addmm", "sequence", us(51)),
+        "BmmBackward0": ("aten::bmm", "sequence", us(50)),
     }
 
 
