@@ -12,13 +12,11 @@ from tests.test_invariants import check_invariants
 from tracetools.errors import TracetoolsError
 
 WAITING: dict[str, str] = {
-    "bad_escape_backslash": "a name with a newline in tables and CSV",
     "base_time_differs": "merge: one base",
     "bwd_flops_measured": "flops",
     "causal_attention": "flops: causal convention",
     "clock_skew_hosts": "clock alignment",
     "coalesced_no_metadata": "collectives",
-    "control_char_name": "an ESC byte in the terminal report",
     "cpu_pid_zero": "merge: no pid or tid 0",
     "cuda_graph_replay": "launch gaps",
     "cuda_sync_not_kernel": "causes of idle time",
