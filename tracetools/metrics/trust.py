@@ -59,7 +59,9 @@ def _lost_gpu_records(structure: Structure) -> Iterator[Finding]:
     if not lost or not len(structure.work):
         return
     total = len(links.linked)
-    in_time = links.linked[np.argsort(structure.trace.events.ts_ns[links.launch_rows], kind="stable")]
+    events = structure.trace.events
+    number = events.argument("correlation")[links.launch_rows]
+    in_time = links.linked[np.lexsort((number, events.ts_ns[links.launch_rows]))]
     which = (
         f"the first {lost}" if not in_time[:lost].any() else f"the last {lost}" if not in_time[-lost:].any() else lost
     )

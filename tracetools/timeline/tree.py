@@ -125,7 +125,9 @@ def _order_of_ties(trace: Trace, rows: IntArray, lane: IntArray, start: IntArray
     python_id = events.argument("python_id")[rows]
     length = -events.dur_ns[rows]
     _, spelling = np.unique(np.array(trace.strings, dtype=object)[events.name[rows]], return_inverse=True)
-    order = np.lexsort((python_id, spelling, external, rank_of_kind[events.kind[rows]], length, start, lane))
+    correlation = events.argument("correlation")[rows]
+    keys = (correlation, python_id, spelling, external, rank_of_kind[events.kind[rows]], length, start, lane)
+    order = np.lexsort(keys)
     return _frames_by_id(order, python_id, lane, start)
 
 
