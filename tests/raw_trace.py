@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ GPU_WORK = {"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 OPS = {"cpu_op", "Operator"}
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime"}
 BACKWARD = "autograd::engine::evaluate_function"
+OLD_BACKWARD = re.compile(r"\w+Backward\d*|torch::autograd::AccumulateGrad", re.ASCII)
 MODULE = "nn.Module: "
 
 
@@ -102,6 +104,12 @@ def hang_kernels_on_spans(events: list[Event]) -> None:
             if span.category in CALLS:
                 for other in open_spans:
                     other.kernels += work.get(span.args.get("correlation"), [])
+
+
+def backward_nodes(events: list[Event]) -> list[Event]:
+    """Spans of the autograd engine; traces of 2021 and before have only the nodes inside them."""
+    nodes = [event for event in events if event.name.startswith(BACKWARD)]
+    return nodes or [event for event in events if event.category in OPS and OLD_BACKWARD.fullmatch(event.name)]
 
 
 def outermost(spans: list[Event]) -> list[Event]:

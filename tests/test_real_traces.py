@@ -102,6 +102,17 @@ def test_calls_and_kernel_time_of_top_ops(path: Path):
     assert {name: measured[name] for name in top} == {name: expected[name] for name in top}
 
 
+@pytest.mark.parametrize("path", named())
+def test_kernel_time_inside_backward(path: Path):
+    events = raw_events(path)
+    inside = {id(kernel): kernel.length for span in raw_trace.backward_nodes(events) for kernel in span.kernels}
+    roots = [row for row in analyse(path).modules if row.parent is None]
+    measured = sum(
+        (row.total.kernel_ns or 0) - (row.forward.kernel_ns or 0) - (row.other.kernel_ns or 0) for row in roots
+    )
+    assert measured == sum(inside.values())
+
+
 WITH_MODULES = (
     "log__transformer__dc3b0e7228dd_851.1752215573993169006.pt.trace.json.gz",
     "traces__b200__eager_trace.json.gz",
