@@ -149,13 +149,16 @@ def _chosen(inputs: Sequence[TraceInput], settings: Settings) -> list[TraceInput
 
 
 def _workers(inputs: Sequence[TraceInput], settings: Settings) -> int:
-    """As asked for; else one per core, and for many files no more than there is work for."""
+    """As asked for; else one per core, and for many files no more than there is work for.
+
+    One file leaves a core free: where all are busy, sharing a file costs more than it brings.
+    """
     if settings.workers is not None:
         if settings.workers < 1:
             raise UsageError(f"workers is {settings.workers}; it must be 1 or more")
         return settings.workers
     if len(inputs) == 1:
-        return _cores()
+        return max(1, _cores() - 1)
     worth = sum(each.size_bytes for each in inputs) // _WORTH_A_WORKER_BYTES
     return max(1, min(len(inputs), _cores(), worth))
 

@@ -107,7 +107,8 @@ def test_anything_odd_is_left_to_one_process(tmp_path: Path, damage: Any):
         in_shares(path, 3)
 
 
-def test_metadata_may_follow_the_list_and_real_processes_agree(tmp_path: Path):
+def test_metadata_may_follow_the_list_and_real_processes_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shares, "_WORTH_A_PROCESS", 3 * shares.STRETCH)
     events = [{**each, "args": {"External id": at}} for at, each in enumerate(ops(260_000))]
     path = write(tmp_path, events, baseTimeNanoseconds=10**18, distributedInfo={"rank": 5})
     source = find_inputs([path]).inputs[0]

@@ -29,7 +29,8 @@ from tracetools.table import ABSENT, TEXT_ARGUMENTS, IdArray
 from tracetools.workers import Worker, WorkerDied
 
 STRETCH: Final = 4 << 20
-_WORTH_A_PROCESS: Final = 3 * STRETCH
+_WORTH_A_PROCESS: Final = 16 * STRETCH
+"""Below this the start of a process, 0.2 s, costs more than it brings."""
 _USUAL_COMPRESSION: Final = 12
 _MOST_PROCESSES: Final = 8
 _STRING_IDS: Final = ("name", "category", "flow", "args")
