@@ -15,14 +15,14 @@ from tracetools.analysis import check_steps, reduce_results
 from tracetools.engines import processes, serial
 from tracetools.engines.serial import Progress
 from tracetools.errors import UsageError
-from tracetools.ingest import TraceInput, find_inputs
+from tracetools.ingest import TraceInput, estimated_text_bytes, find_inputs
 from tracetools.results import Analysis
 from tracetools.settings import Settings
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_WORTH_A_WORKER_BYTES = 8 * 2**20
+_WORTH_A_WORKER_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _workers(inputs: Sequence[TraceInput], settings: Settings) -> int:
         return settings.workers
     if len(inputs) == 1:
         return max(1, _cores() - 1)
-    worth = sum(each.size_bytes for each in inputs) // _WORTH_A_WORKER_BYTES
+    worth = sum(map(estimated_text_bytes, inputs)) // _WORTH_A_WORKER_BYTES
     return max(1, min(len(inputs), _cores(), worth))
 
 

@@ -63,15 +63,21 @@ class Share:
     has_fractions: bool = False
 
 
-def processes_worth(source: TraceInput, most: int) -> int:
-    """How many processes a file keeps busy, at most `most`."""
+def estimated_text_bytes(source: TraceInput) -> int:
+    """Size of a file's JSON text; a guess where it is compressed, 0 where it cannot be opened."""
     try:
         with streams.open_bytes(source.path, source.member) as stream:
             compressed = stream.read(2) == streams.GZIP
     except (OSError, KeyError):
+        return 0
+    return source.size_bytes * (_USUAL_COMPRESSION if compressed else 1)
+
+
+def processes_worth(source: TraceInput, most: int) -> int:
+    """How many processes a file keeps busy, at most `most`."""
+    if most == 1:
         return 1
-    text_bytes = source.size_bytes * (_USUAL_COMPRESSION if compressed else 1)
-    return max(1, min(most, _MOST_PROCESSES, text_bytes // _WORTH_A_PROCESS))
+    return max(1, min(most, _MOST_PROCESSES, estimated_text_bytes(source) // _WORTH_A_PROCESS))
 
 
 def read_in_shares(
