@@ -25,7 +25,9 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## analyze three recorded steps of a ResNet on an MI300X
+demo: $(READY) ## analyze two recorded trainings: a GPT on two CPU ranks, a ResNet on an MI300X
+	@$(BIN)/tracetools analyze samples/ddp_gpt_cpu
+	@echo
 	@$(BIN)/tracetools analyze samples/resnet_checkpoint_mi300x
 
 test: $(READY) ## run the tests that take seconds
