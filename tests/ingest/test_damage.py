@@ -290,6 +290,37 @@ def test_one_bad_event_in_many_is_found_and_fast(tmp_path: Path):
     assert faults(trace) == {"unescaped_quote": 1}
 
 
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "[",
+        "{",
+        '"',
+        "\\",
+        '\\"',
+        ",",
+        " ",
+        "}",
+        "]",
+        "1",
+        "{},",
+        "1,",
+        '},{"ph":',
+        '{"ph":',
+        '}],"a":',
+        'a", ',
+        '{"ph": "X"}, ',
+    ],
+)
+def test_hostile_text_takes_no_longer_than_it_is_long(tmp_path: Path, unit: str):
+    path = oracle.write(tmp_path / "trace.json", HEAD + GOOD + ", " + '{"name": "' + unit * ((3 << 20) // len(unit)))
+    start = time.process_time()
+    trace = oracle.read(path)
+    assert time.process_time() - start < 5
+    assert names(trace)[0] == "good"
+    assert trace.findings
+
+
 def test_a_missing_comma_or_bracket_costs_no_neighbour(tmp_path: Path):
     broken = GOOD.replace('"pid": 1, ', '"pid": 1 ')
     trace = between_good(tmp_path, broken)

@@ -16,6 +16,7 @@ from tracetools.ingest.repair import repaired
 
 _FAILED = (msgspec.DecodeError, UnicodeError, RecursionError)
 _SPACE: Final = b" \t\r\n\xef\xbb\xbf"
+_MAX_REPAIRED: Final = 4 << 20
 _LATEST_BASE: Final = 1 << 61
 
 
@@ -70,11 +71,13 @@ def _decoded(text: bytes, faults: Faults) -> dict[str, Any]:
 
 def _what_can_be_read(text: bytes) -> Any:
     """Repaired metadata; failing that, the values before the damage."""
-    mended, _ = repaired(text)
-    try:
-        return msgspec.json.decode(mended)
-    except _FAILED:
-        pass
+    mended = text
+    if len(text) <= _MAX_REPAIRED:
+        mended, _ = repaired(text)
+        try:
+            return msgspec.json.decode(mended)
+        except _FAILED:
+            pass
     positions, depth = split.bracket_depths(mended)
     for end in positions[depth == 1][::-1][:20].tolist():
         try:

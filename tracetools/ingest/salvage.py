@@ -16,8 +16,10 @@ from tracetools.ingest.interning import text_of_raw
 from tracetools.ingest.repair import repaired
 from tracetools.ingest.split import likely_pieces, likely_starts
 
-_MAX_PIECE: Final = 4 << 20
+_MAX_PIECE: Final = 1 << 20
 _MAX_STARTS: Final = 8
+_MAX_LOST: Final = 50_000
+"""A file with more places beyond repair is garbage; looking at each would take minutes."""
 _VALUES = msgspec.json.Decoder(list[msgspec.Raw])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _FAILED = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -74,7 +76,7 @@ def _joined(part: bytes, following: list[RawEvent] | bytes) -> list[RawEvent] | 
 
 
 def _mended(piece: bytes, faults: Faults) -> list[RawEvent]:
-    if len(piece) > _MAX_PIECE:
+    if len(piece) > _MAX_PIECE or faults.count("unreadable_event") > _MAX_LOST:
         faults.add("unreadable_event")
         return []
     if (events := _odd_events(piece, faults)) is None:

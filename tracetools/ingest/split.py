@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from tracetools.table import IntArray
 
-_BORDER = re.compile(rb'\}\s*,\s*\{\s*"')
+_BORDER = re.compile(rb'\}\s*,\s*\{\s*["}]')
 _COMMA = re.compile(rb"\s*,\s*")
 _EVENT_KEY = rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:'
 _LIKELY_BORDER = re.compile(rb"\}\s*,\s*(?=" + _EVENT_KEY + rb")")
 _LIKELY_START = re.compile(_EVENT_KEY)
-_LIKELY_END = re.compile(rb'\}\s*,?\s*\]\s*(?:,\s*"[^"\\]{1,200}"\s*:|\}\s*$)')
-_ESCAPED_QUOTE = re.compile(rb'\\+"')
+_LIKELY_END = re.compile(rb'\}\s*(?:,\s*)?\]\s*(?:,\s*"[^"\\]{1,200}"\s*:|\}\s*$)')
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _NEAR_END: Final = 1 << 16
 _SEEN: Final = 1 << 10
 """How far back a border that spans two reads may begin."""
@@ -69,8 +69,11 @@ def scan(text: bytes) -> Structure:
     """Walk brackets outside strings; right as long as every quote in `text` is where JSON wants it."""
     brackets, depth = bracket_depths(text)
     below = np.flatnonzero(depth < 0)
-    list_end = int(brackets[below[0]]) if len(below) else None
-    if list_end is not None:
+    list_end = None
+    if len(below):
+        first = int(brackets[below[0]])
+        # A brace that closes nothing is damage, not the end of the list.
+        list_end = first if text[first] == ord("]") else None
         depth, brackets = depth[: below[0]], brackets[: below[0]]
     return Structure(brackets[depth == 0] + 1, list_end)
 
@@ -88,7 +91,9 @@ def bracket_depths(text: bytes) -> tuple[IntArray, IntArray]:
 def _string_quotes(text: bytes, octets: npt.NDArray[np.uint8]) -> IntArray:
     """Positions of quotes that open or close a string: those after an even number of backslashes."""
     quotes = np.flatnonzero(octets == ord('"'))
-    escaped = [run.end() - 1 for run in _ESCAPED_QUOTE.finditer(text) if (run.end() - run.start()) % 2 == 0]
+    if b"\\" not in text:
+        return quotes
+    escaped = [pair.end() - 1 for pair in _ESCAPED.finditer(text) if text[pair.end() - 1] == ord('"')]
     if not escaped:
         return quotes
     return quotes[~np.isin(quotes, np.array(escaped, np.int64), assume_unique=True)]
