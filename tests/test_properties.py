@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tracetools
-from tests.case import read
+from tests.case import modules, read, table, us
 from tests.test_invariants import check_invariants
-from tracetools import intervals
+from tracetools import intervals, trace_file
 from tracetools.table import Lane, Trace
 from tracetools.timeline.tree import Tree, build_tree
 
@@ -79,10 +79,18 @@ def jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Steps with modules, ops, launches and kernels that may cross in any way; backward on a thread of its own."""
     length, count = draw(st.integers(10, 60)), draw(st.integers(0, 3))
     events = [span("user_annotation", f"ProfilerStep#{at}", at * length, length) for at in range(count)]
+    qualified = draw(st.booleans())
     for at in range(draw(st.integers(1, 6))):
-        start, length = draw(st.integers(0, 50)), draw(st.integers(0, 20))
-        label = f"nn.Module: M_{draw(st.integers(0, 3))}"
-        events.append(span("python_function", label, start, length, **{"Python id": at, "Python module id": at}))
+        start, length, which = draw(st.integers(0, 50)), draw(st.integers(0, 20)), draw(st.integers(0, 3))
+        if qualified:
+            # Lengths keep a module out of those it calls: even clipped by half, none fits into the next.
+            inner, shortest, longest = draw(st.sampled_from((("a", 25, 30), ("a.b", 8, 12), ("a.c", 0, 3))))
+            name = trace_file.module_range_name(inner, "pkg.M")
+            length = draw(st.integers(shortest, longest))
+            events.append(span("user_annotation", name, start, length, **{"External id": 100 + at}))
+        else:
+            ids = {"Python id": at, "Python module id": which}
+            events.append(span("python_function", f"nn.Module: M_{which}", start, length, **ids))
     for at in range(1, draw(st.integers(2, 9))):
         start, length = draw(st.integers(0, 50)), draw(st.integers(0, 15))
         backward = draw(st.booleans())
@@ -126,6 +134,32 @@ def test_equal_launches_in_any_order(folder: Path, linked: int):
 @given(events=jobs())
 def test_invariants_hold_on_any_job(folder: Path, events: list[dict[str, Any]]):
     check_invariants(tracetools.load(write(folder / "any.json", events)).analysis)
+
+
+def test_a_shared_module_with_a_child_has_one_row_per_parent(folder: Path):
+    # x calls s from 5 to 25, y calls it from 55 to 75; s calls l for 10 each time.
+    placed = [("x", 0, 40), ("s", 5, 20), ("s.l", 10, 10), ("y", 50, 40), ("s", 55, 20), ("s.l", 60, 10)]
+    events = [
+        span("user_annotation", trace_file.module_range_name(name, "pkg.M"), start, length)
+        for name, start, length in placed
+    ]
+    analysis = tracetools.load(write(folder / "shared.json", events)).analysis
+    check_invariants(analysis)
+    assert table(modules(analysis), "path parent", "calls", "forward.cpu_ns", "forward.self_cpu_ns") == {
+        ("x", None): (1, *us(40, 20)),
+        ("s", "x"): (1, *us(20, 10)),
+        ("y", None): (1, *us(40, 20)),
+        ("s", "y"): (1, *us(20, 10)),
+        ("s.l", "s"): (2, *us(20, 20)),
+    }
+
+
+def test_a_module_that_calls_itself_through_another(folder: Path):
+    a, b = (trace_file.module_range_name(name, "pkg.M") for name in ("a", "b"))
+    events = [span("user_annotation", name, at, 20 - 2 * at) for at, name in enumerate((a, b, a, b))]
+    analysis = tracetools.load(write(folder / "again.json", events)).analysis
+    check_invariants(analysis)
+    assert [row.calls for row in analysis.modules if (row.path, row.parent) == ("a", None)] == [1]
 
 
 @settings(max_examples=15, deadline=None)
