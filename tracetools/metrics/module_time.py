@@ -25,29 +25,52 @@ _SYNC = len(Code)
 
 @dataclass(frozen=True, slots=True)
 class _Forest:
-    """The module tree and two bracketed places behind it. ancestor[d, p]: the place above p at depth d, or -1."""
+    """The module tree and two bracketed places behind it.
+
+    row: number of the row that shows a place. A qualified name under one parent has one row, though a module that is
+    called from two parents makes two places of each module below it. outermost: places not inside one of the same row.
+    first: per row, the place seen first.
+    """
 
     parent: IntArray
     depth: IntArray
-    ancestor: IntArray
-    unattributed: int
-    optimizer: int
+    row: IntArray
+    outermost: BoolArray
+    first: IntArray
 
     def __len__(self) -> int:
         return len(self.parent)
 
-    def with_subtree(self, own: IntArray) -> IntArray:
-        """Sum of a figure over each place and all below it; children come after their parents."""
-        total = own.copy()
-        for place in range(len(self) - 1, -1, -1):
-            if self.parent[place] >= 0:
-                total[self.parent[place]] += total[place]
+    @property
+    def unattributed(self) -> int:
+        """The place of what no module holds."""
+        return len(self) - 2
+
+    @property
+    def optimizer(self) -> int:
+        """The place of the optimizer."""
+        return len(self) - 1
+
+    def own(self, place: IntArray, values: IntArray | int = 1) -> IntArray:
+        """Sum of a figure per row, of its places alone."""
+        total = np.zeros(len(self.first), np.int64)
+        np.add.at(total, self.row[place], values)
         return total
+
+    def inclusive(self, place: IntArray, values: IntArray | int = 1) -> IntArray:
+        """Sum of a figure per row, of its places and all below them; children come after their parents."""
+        total = np.zeros(len(self), np.int64)
+        np.add.at(total, place, values)
+        for each in range(len(self) - 1, -1, -1):
+            if self.parent[each] >= 0:
+                total[self.parent[each]] += total[each]
+        outermost = np.flatnonzero(self.outermost)
+        return self.own(outermost, total[outermost])
 
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """Figures of one phase, one value per place. GPU figures are None without GPU records."""
+    """Figures of one phase, one value per row. GPU figures are None without GPU records."""
 
     calls: IntArray
     cpu: IntArray
@@ -57,47 +80,48 @@ class _Figures:
     kernel_ns: IntArray | None
     kernels: IntArray | None
 
-    def at(self, place: int) -> PhaseTime:
-        """The row part for one place."""
+    def at(self, row: int) -> PhaseTime:
+        """The part of one row."""
         return PhaseTime(
-            calls=int(self.calls[place]),
-            cpu_ns=int(self.cpu[place]),
-            self_cpu_ns=int(self.self_cpu[place]),
-            gpu_busy_ns=_value(self.busy, place),
-            self_gpu_busy_ns=_value(self.self_busy, place),
-            kernel_ns=_value(self.kernel_ns, place),
-            kernels=_value(self.kernels, place),
+            calls=int(self.calls[row]),
+            cpu_ns=int(self.cpu[row]),
+            self_cpu_ns=int(self.self_cpu[row]),
+            gpu_busy_ns=_value(self.busy, row),
+            self_gpu_busy_ns=_value(self.self_busy, row),
+            kernel_ns=_value(self.kernel_ns, row),
+            kernels=_value(self.kernels, row),
         )
 
 
 def measure(structure: Structure, rank: int | None, stage: int | None) -> tuple[ModuleTime, ...]:
-    """One row per place of the module tree in order of first call, then `(unattributed)` and `(optimizer)`."""
+    """One row per module and parent in order of first call, then `(unattributed)` and `(optimizer)`."""
     forest = _build_forest(structure)
-    place, code = _place_and_code(structure, forest)
+    row_place, code = _place_and_code(structure, forest)
     work_place, work_code = _work_place_and_code(structure, forest)
     by_phase = {
-        phase: _measure_phase(structure, forest, place, work_place, code == phase, work_code == phase, phase)
+        phase: _measure_phase(structure, forest, row_place, work_place, code == phase, work_code == phase, phase)
         for phase in _PHASES
     }
     everything = np.ones(len(code), bool), np.ones(len(work_code), bool)
-    total = _measure_phase(structure, forest, place, work_place, *everything, None)
+    total = _measure_phase(structure, forest, row_place, work_place, *everything, None)
     accumulate = _measure_phase(
-        structure, forest, place, work_place, code == Code.ACCUMULATE, work_code == Code.ACCUMULATE, None
+        structure, forest, row_place, work_place, code == Code.ACCUMULATE, work_code == Code.ACCUMULATE, None
     )
     sync = _busy(structure, forest, work_place, work_code == _SYNC)[0]
     source = "fqn" if structure.modules.qualified else "python_frames"
     rows = []
     for at in _reading_order(structure, forest):
+        place = int(forest.first[at])
         rows.append(
             ModuleTime(
                 rank=rank,
                 stage=stage,
-                path=_path(structure, forest, at),
-                parent=_parent_path(structure, forest, at),
-                class_=structure.modules.class_name[at] if at < len(structure.modules) else None,
-                source=source if at < len(structure.modules) else None,
+                path=_path(structure, forest, place),
+                parent=_parent_path(structure, forest, place),
+                class_=structure.modules.class_name[place] if place < len(structure.modules) else None,
+                source=source if place < len(structure.modules) else None,
                 calls=int(by_phase[Code.FORWARD].calls[at]),
-                depth=int(forest.depth[at]),
+                depth=int(forest.depth[place]),
                 forward=by_phase[Code.FORWARD].at(at),
                 backward=by_phase[Code.BACKWARD].at(at),
                 recompute=by_phase[Code.RECOMPUTE].at(at),
@@ -111,22 +135,31 @@ def measure(structure: Structure, rank: int | None, stage: int | None) -> tuple[
     return tuple(rows)
 
 
-def _value(values: IntArray | None, place: int) -> int | None:
-    return None if values is None else int(values[place])
+def _value(values: IntArray | None, row: int) -> int | None:
+    return None if values is None else int(values[row])
 
 
 def _build_forest(structure: Structure) -> _Forest:
-    places = len(structure.modules)
-    parent = np.concatenate([structure.modules.parent, [-1, -1]]).astype(np.int64)
-    depth = np.zeros(places + 2, np.int64)
-    for place in range(places):
-        depth[place] = depth[parent[place]] + 1 if parent[place] >= 0 else 0
-    ancestor = np.full((int(depth.max()) + 1, places + 2), -1, np.int64)
-    for place in range(places + 2):
-        if parent[place] >= 0:
-            ancestor[:, place] = ancestor[:, parent[place]]
-        ancestor[depth[place], place] = place
-    return _Forest(parent, depth, ancestor, unattributed=places, optimizer=places + 1)
+    modules = structure.modules
+    parent = np.concatenate([modules.parent, [-1, -1]]).astype(np.int64)
+    depth = np.zeros(len(parent), np.int64)
+    rows: dict[object, int] = {}
+    row = np.zeros(len(parent), np.int64)
+    for place, above in enumerate(parent.tolist()):
+        depth[place] = depth[above] + 1 if above >= 0 else 0
+        shared = modules.qualified and place < len(modules)
+        name = (modules.label[place], modules.label[above] if above >= 0 else None) if shared else place
+        row[place] = rows.setdefault(name, len(rows))
+    _, first = np.unique(row, return_index=True)
+    outermost = np.array([not _is_inside_own_row(place, parent, row) for place in range(len(parent))], bool)
+    return _Forest(parent, depth, row, outermost, first)
+
+
+def _is_inside_own_row(place: int, parent: IntArray, row: IntArray) -> bool:
+    above = parent[place]
+    while above >= 0 and row[above] != row[place]:
+        above = parent[above]
+    return bool(above >= 0)
 
 
 def _place_and_code(structure: Structure, forest: _Forest) -> tuple[IntArray, npt.NDArray[np.uint8]]:
@@ -167,18 +200,17 @@ def _measure_phase(
 ) -> _Figures:
     rows = structure.tree.order
     rows = rows[of_phase[rows] & structure.chosen[rows]]
-    self_cpu = _sum_by_place(forest, place[rows], structure.tree.self_ns[rows])
     busy, self_busy = _busy(structure, forest, work_place, work_of_phase)
     kernel_ns = kernels = None
     if busy is not None:
         mine = np.flatnonzero(work_of_phase & structure.work_chosen)
         length = structure.work.end_ns[mine] - structure.work.start_ns[mine]
-        kernel_ns = forest.with_subtree(_sum_by_place(forest, work_place[mine], length))
-        kernels = forest.with_subtree(_sum_by_place(forest, work_place[mine], np.ones(len(mine), np.int64)))
+        kernel_ns = forest.inclusive(work_place[mine], length)
+        kernels = forest.inclusive(work_place[mine])
     return _Figures(
         calls=_calls(structure, forest, place, rows, phase),
-        cpu=forest.with_subtree(self_cpu),
-        self_cpu=self_cpu,
+        cpu=forest.inclusive(place[rows], structure.tree.self_ns[rows]),
+        self_cpu=forest.own(place[rows], structure.tree.self_ns[rows]),
         busy=busy,
         self_busy=self_busy,
         kernel_ns=kernel_ns,
@@ -186,42 +218,47 @@ def _measure_phase(
     )
 
 
-def _sum_by_place(forest: _Forest, place: IntArray, values: IntArray) -> IntArray:
-    total = np.zeros(len(forest), np.int64)
-    np.add.at(total, place, values)
-    return total
-
-
 def _calls(structure: Structure, forest: _Forest, place: IntArray, rows: IntArray, phase: Code | None) -> IntArray:
-    """Module entries of a phase; for backward the autograd nodes of the subtree."""
+    """Module entries of a phase, outermost ones; for backward the autograd nodes of the subtree."""
     if phase is Code.BACKWARD:
-        nodes = rows[structure.autograd.is_node[rows]]
-        return forest.with_subtree(_sum_by_place(forest, place[nodes], np.ones(len(nodes), np.int64)))
-    entries = rows[structure.modules.outermost[rows]]
-    return _sum_by_place(forest, place[entries], np.ones(len(entries), np.int64))
+        return forest.inclusive(place[rows[structure.autograd.is_node[rows]]])
+    entries = place[rows[structure.modules.outermost[rows]]]
+    return forest.own(entries[forest.outermost[entries]])
 
 
 def _busy(
     structure: Structure, forest: _Forest, work_place: IntArray, of_phase: BoolArray
 ) -> tuple[IntArray | None, IntArray | None]:
-    """Union of GPU work over each subtree, and the same less the union over the places below."""
+    """Union of GPU work over each row's subtree, and the same less the union over the rows below."""
     work = structure.work
     if not len(work):
         return None, None
     mine = np.flatnonzero(of_phase & structure.work_chosen)
-    place, start, end = work_place[mine], work.start_ns[mine], work.end_ns[mine]
-    busy, below = np.zeros(len(forest), np.int64), np.zeros(len(forest), np.int64)
-    for depth, above in enumerate(forest.ancestor):
-        group = above[place]
-        here = forest.depth == depth
-        busy[here] = grouped_union_length(group, start, end, len(forest))[here]
-        deeper = forest.depth[place] > depth
-        below[here] = grouped_union_length(group[deeper], start[deeper], end[deeper], len(forest))[here]
-    return busy, busy - below
+    row, piece = _rows_around(forest, work_place[mine])
+    start, end = work.start_ns[mine], work.end_ns[mine]
+    below = forest.row[work_place[mine]][piece] != row
+    rows = len(forest.first)
+    busy = grouped_union_length(row, start[piece], end[piece], rows)
+    inner = row[below], start[piece[below]], end[piece[below]]
+    return busy, busy - grouped_union_length(*inner, rows)
+
+
+def _rows_around(forest: _Forest, place: IntArray) -> tuple[IntArray, IntArray]:
+    """Pairs of row and position for every position whose place is in the row or below it, each pair once."""
+    rows, positions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    position = np.arange(len(place))
+    while len(place):
+        counts = forest.outermost[place]
+        rows.append(forest.row[place[counts]])
+        positions.append(position[counts])
+        place = forest.parent[place]
+        inside = place >= 0
+        place, position = place[inside], position[inside]
+    return np.concatenate(rows), np.concatenate(positions)
 
 
 def _reading_order(structure: Structure, forest: _Forest) -> list[int]:
-    """Places depth first, siblings by first call, then label; the bracketed ones last."""
+    """Rows depth first, siblings by first call, then label; the bracketed ones last."""
     modules = structure.modules
     first = np.full(len(forest), np.iinfo(np.int64).max)
     calls = np.flatnonzero(modules.is_call)
@@ -229,13 +266,13 @@ def _reading_order(structure: Structure, forest: _Forest) -> list[int]:
     children: dict[int, list[int]] = {}
     for place in sorted(range(len(modules)), key=lambda at: (int(first[at]), modules.label[at])):
         children.setdefault(int(modules.parent[place]), []).append(place)
-    order: list[int] = []
+    order: dict[int, None] = {}
     waiting = children.get(-1, [])[::-1]
     while waiting:
         place = waiting.pop()
-        order.append(place)
+        order.setdefault(int(forest.row[place]))
         waiting.extend(children.get(place, [])[::-1])
-    return [*order, forest.unattributed, forest.optimizer]
+    return [*order, int(forest.row[forest.unattributed]), int(forest.row[forest.optimizer])]
 
 
 def _path(structure: Structure, forest: _Forest, place: int) -> str:
