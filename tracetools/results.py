@@ -139,7 +139,8 @@ class AutogradLink(msgspec.Struct, frozen=True):
 class StepTime(msgspec.Struct, frozen=True):
     """One training step of one rank: its wall time, and the CPU time of each phase inside it (summed over threads).
 
-    step: None for the whole recording, where the trace marks no step.
+    step: None for the whole recording, where the trace marks no step. gpu_busy_ns: union of the work that was launched
+    in the step, whenever it ran; the step's row in `gpu` tells what ran in its window, whoever launched it.
     """
 
     rank: int | None
