@@ -79,7 +79,7 @@ def _expected_arguments(args: dict[str, Any]) -> dict[str, Any]:
 
 def ns(time: Any) -> int:
     """µs, as number or text, as ns: exact, half to even."""
-    return int((Decimal(time) * 1000).quantize(Decimal(1), ROUND_HALF_EVEN))
+    return int((Decimal(time) * 1000).to_integral_value(ROUND_HALF_EVEN))
 
 
 def _floats(value: Any) -> Any:

@@ -36,6 +36,7 @@ def expected(text: str) -> int:
 @example(["1712195495519689.0", "1764550075445637.603", "0", "0.001", "9223372036854775.807", "9223372036854775.808"])
 @example(["5229978982988.017"] * 3)
 @example(["1", "2.5", "3"])
+@example(["1000000000000000000e7"])
 def test_a_column_is_exact(texts: list[str]):
     assert column(texts) == [expected(text) for text in texts]
 
