@@ -66,6 +66,20 @@ def clip(start: IntArray, end: IntArray, low: int, high: int) -> tuple[IntArray,
     return np.clip(start, low, high), np.clip(end, low, high)
 
 
+def lies_alone(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:
+    """Which intervals overlap no other one; such an interval adds its length to every union that it is in.
+
+    >>> lies_alone(np.array([7, 0, 2]), np.array([9, 3, 7]))
+    array([ True, False, False])
+    """
+    order = np.lexsort((end, start))
+    first, last = start[order], end[order]
+    result = np.ones(len(start), bool)
+    result[order[1:]] = first[1:] >= np.maximum.accumulate(last)[:-1]
+    result[order[:-1]] &= last[:-1] <= first[1:]
+    return result
+
+
 def grouped_union_length(group: npt.NDArray[np.integer], start: IntArray, end: IntArray, groups: int) -> IntArray:
     """Length of the union within each group, ns; rows of a negative group are left out.
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from tracetools.attribution.phases import Code
 from tracetools.attribution.structure import Structure
-from tracetools.intervals import grouped_union_length
 from tracetools.results import OPTIMIZER, UNATTRIBUTED, ModuleTime, PhaseTime
 from tracetools.table import BoolArray, IntArray
 from tracetools.timeline.gpu_work import Work
+from tracetools.timeline.subtrees import Subtrees, SubtreeWork
 
 _PHASES = (Code.FORWARD, Code.BACKWARD, Code.RECOMPUTE, Code.OTHER)
 _SYNC = len(Code)
@@ -34,22 +34,20 @@ class _Forest:
 
     parent: IntArray
     depth: IntArray
+    subtrees: Subtrees
     row: IntArray
-    outermost: BoolArray
+    outermost: IntArray
     first: IntArray
-
-    def __len__(self) -> int:
-        return len(self.parent)
 
     @property
     def unattributed(self) -> int:
         """The place of what no module holds."""
-        return len(self) - 2
+        return len(self.parent) - 2
 
     @property
     def optimizer(self) -> int:
         """The place of the optimizer."""
-        return len(self) - 1
+        return len(self.parent) - 1
 
     def own(self, place: IntArray, values: IntArray | int = 1) -> IntArray:
         """Sum of a figure per row, of its places alone."""
@@ -58,14 +56,8 @@ class _Forest:
         return total
 
     def inclusive(self, place: IntArray, values: IntArray | int = 1) -> IntArray:
-        """Sum of a figure per row, of its places and all below them; children come after their parents."""
-        total = np.zeros(len(self), np.int64)
-        np.add.at(total, place, values)
-        for each in range(len(self) - 1, -1, -1):
-            if self.parent[each] >= 0:
-                total[self.parent[each]] += total[each]
-        outermost = np.flatnonzero(self.outermost)
-        return self.own(outermost, total[outermost])
+        """Sum of a figure per row, of its places and all below them."""
+        return self.own(self.outermost, self.subtrees.sums(place, values)[self.outermost])
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +134,16 @@ def _value(values: IntArray | None, row: int) -> int | None:
 def _build_forest(structure: Structure) -> _Forest:
     modules = structure.modules
     parent = np.concatenate([modules.parent, [-1, -1]]).astype(np.int64)
-    depth = np.zeros(len(parent), np.int64)
     rows: dict[object, int] = {}
-    row = np.zeros(len(parent), np.int64)
+    depth, row = np.zeros((2, len(parent)), np.int64)
     for place, above in enumerate(parent.tolist()):
         depth[place] = depth[above] + 1 if above >= 0 else 0
         shared = modules.qualified and place < len(modules)
         name = (modules.label[place], modules.label[above] if above >= 0 else None) if shared else place
         row[place] = rows.setdefault(name, len(rows))
     _, first = np.unique(row, return_index=True)
-    outermost = np.array([not _is_inside_own_row(place, parent, row) for place in range(len(parent))], bool)
-    return _Forest(parent, depth, row, outermost, first)
-
-
-def _is_inside_own_row(place: int, parent: IntArray, row: IntArray) -> bool:
-    above = parent[place]
-    while above >= 0 and row[above] != row[place]:
-        above = parent[above]
-    return bool(above >= 0)
+    subtrees = Subtrees.of_forest(parent)
+    return _Forest(parent, depth, subtrees, row, np.flatnonzero(subtrees.outermost(row)), first)
 
 
 def _place_and_code(structure: Structure, forest: _Forest) -> tuple[IntArray, npt.NDArray[np.uint8]]:
@@ -223,44 +207,26 @@ def _calls(structure: Structure, forest: _Forest, place: IntArray, rows: IntArra
     if phase is Code.BACKWARD:
         return forest.inclusive(place[rows[structure.autograd.is_node[rows]]])
     entries = place[rows[structure.modules.outermost[rows]]]
-    return forest.own(entries[forest.outermost[entries]])
+    return forest.own(entries[np.isin(entries, forest.outermost)])
 
 
 def _busy(
     structure: Structure, forest: _Forest, work_place: IntArray, of_phase: BoolArray
 ) -> tuple[IntArray | None, IntArray | None]:
     """Union of GPU work over each row's subtree, and the same less the union over the rows below."""
-    work = structure.work
-    if not len(work):
+    if not len(structure.work):
         return None, None
     mine = np.flatnonzero(of_phase & structure.work_chosen)
-    row, piece = _rows_around(forest, work_place[mine])
-    start, end = work.start_ns[mine], work.end_ns[mine]
-    below = forest.row[work_place[mine]][piece] != row
-    rows = len(forest.first)
-    busy = grouped_union_length(row, start[piece], end[piece], rows)
-    inner = row[below], start[piece[below]], end[piece[below]]
-    return busy, busy - grouped_union_length(*inner, rows)
-
-
-def _rows_around(forest: _Forest, place: IntArray) -> tuple[IntArray, IntArray]:
-    """Pairs of row and position for every position whose place is in the row or below it, each pair once."""
-    rows, positions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    position = np.arange(len(place))
-    while len(place):
-        counts = forest.outermost[place]
-        rows.append(forest.row[place[counts]])
-        positions.append(position[counts])
-        place = forest.parent[place]
-        inside = place >= 0
-        place, position = place[inside], position[inside]
-    return np.concatenate(rows), np.concatenate(positions)
+    start, end = structure.work.start_ns[mine], structure.work.end_ns[mine]
+    work = SubtreeWork.of(forest.subtrees, work_place[mine], start, end)
+    busy = work.union(forest.row, forest.outermost, len(forest.first))
+    return busy, busy - work.union_of_inner(forest.row, forest.outermost, len(forest.first))
 
 
 def _reading_order(structure: Structure, forest: _Forest) -> list[int]:
     """Rows depth first, siblings by first call, then label; the bracketed ones last."""
     modules = structure.modules
-    first = np.full(len(forest), np.iinfo(np.int64).max)
+    first = np.full(len(forest.parent), np.iinfo(np.int64).max)
     calls = np.flatnonzero(modules.is_call)
     np.minimum.at(first, modules.place[calls], structure.trace.events.ts_ns[calls])
     children: dict[int, list[int]] = {}

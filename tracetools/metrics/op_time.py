@@ -12,43 +12,45 @@ import numpy as np
 from tracetools import trace_file
 from tracetools.attribution.phases import PHASE_OF, Code
 from tracetools.attribution.structure import Structure
-from tracetools.intervals import grouped_union_length, union_length
+from tracetools.intervals import union_length
 from tracetools.results import UNATTRIBUTED, OpTime
 from tracetools.table import BoolArray, IntArray, Kind
-from tracetools.timeline.tree import module_range_rows, nearest_ancestor, nearest_self_or_ancestor
+from tracetools.timeline.subtrees import Subtrees, SubtreeWork
+from tracetools.timeline.tree import module_range_rows, nearest_self_or_ancestor, parents_among
 
 
 def measure(structure: Structure, rank: int | None) -> tuple[OpTime, ...]:
     """One row per op name and phase, children included but for self time; GPU figures None without GPU records."""
     is_op = _op_rows(structure)
-    up = nearest_ancestor(structure.tree.parent, is_op)
-    key = _name_and_phase(structure)
-    outermost = _outermost(is_op, up, key)
-    rows = np.flatnonzero(is_op & structure.chosen)
+    ops = structure.tree.order[is_op[structure.tree.order]]
     lone = _outside_ops(structure, is_op, rank)
-    if not len(rows):
+    if not len(ops):
         return lone
-    keys, group = np.unique(key[rows], return_inverse=True)
-    tops = outermost[rows]
-    length = structure.tree.end_ns[rows] - structure.tree.start_ns[rows]
+    keys, group = np.unique(_name_and_phase(structure)[ops], return_inverse=True)
+    subtrees = Subtrees.of_depth_first(parents_among(structure.tree.parent, ops))
+    outermost = subtrees.outermost(group)
+    chosen = structure.chosen[ops]
+    tops = np.flatnonzero(outermost & chosen)
     calls = np.bincount(group[tops], minlength=len(keys))
     cpu, self_cpu = np.zeros((2, len(keys)), np.int64)
-    np.add.at(cpu, group[tops], length[tops])
-    np.add.at(self_cpu, group, structure.tree.self_ns[rows])
-    busy, kernel_ns = _gpu_figures(structure, is_op, up, key, outermost, keys)
+    np.add.at(cpu, group[tops], (structure.tree.end_ns - structure.tree.start_ns)[ops[tops]])
+    np.add.at(self_cpu, group[chosen], structure.tree.self_ns[ops[chosen]])
+    busy = kernel_ns = None
+    if len(structure.work):
+        busy, kernel_ns = _gpu_figures(structure, ops, subtrees, group, np.flatnonzero(outermost), len(keys))
     names = structure.trace.strings
     result = [
         OpTime(
             rank=rank,
-            name=names[int(each) // len(Code)],
-            phase=PHASE_OF[Code(int(each) % len(Code))],
+            name=names[int(keys[at]) // len(Code)],
+            phase=PHASE_OF[Code(int(keys[at]) % len(Code))],
             calls=int(calls[at]),
             cpu_ns=int(cpu[at]),
             self_cpu_ns=int(self_cpu[at]),
             gpu_busy_ns=None if busy is None else int(busy[at]),
             kernel_ns=None if kernel_ns is None else int(kernel_ns[at]),
         )
-        for at, each in enumerate(keys)
+        for at in np.unique(group[chosen]).tolist()
     ]
     return tuple(sorted([*result, *lone], key=lambda row: (row.name, row.phase)))
 
@@ -93,48 +95,21 @@ def _name_and_phase(structure: Structure) -> IntArray:
     return structure.trace.events.name.astype(np.int64) * len(Code) + phase
 
 
-def _outermost(is_op: BoolArray, up: IntArray, key: IntArray) -> BoolArray:
-    """Ops without an op of the same name and phase around them."""
-    outermost = is_op.copy()
-    rows = np.flatnonzero(is_op & (up >= 0))
-    above = up[rows]
-    while len(rows):
-        outermost[rows[key[above] == key[rows]]] = False
-        above = up[above]
-        goes_on = above >= 0
-        rows, above = rows[goes_on], above[goes_on]
-    return outermost
-
-
 def _gpu_figures(
-    structure: Structure, is_op: BoolArray, up: IntArray, key: IntArray, outermost: BoolArray, keys: IntArray
-) -> tuple[IntArray | None, IntArray | None]:
-    """GPU busy and kernel time per key: each piece of work counts for every op around its launch, once per key."""
-    work = structure.work
-    if not len(work):
-        return None, None
-    group, piece = _work_by_op(structure, is_op, up, key, outermost, keys)
-    start, end = work.start_ns[piece], work.end_ns[piece]
-    kernel_ns = np.zeros(len(keys), np.int64)
-    np.add.at(kernel_ns, group, end - start)
-    return grouped_union_length(group, start, end, len(keys)), kernel_ns
-
-
-def _work_by_op(
-    structure: Structure, is_op: BoolArray, up: IntArray, key: IntArray, outermost: BoolArray, keys: IntArray
+    structure: Structure, ops: IntArray, subtrees: Subtrees, group: IntArray, outermost: IntArray, groups: int
 ) -> tuple[IntArray, IntArray]:
-    """Pairs of key and piece of work, walking up from the op that launched it."""
-    piece = np.flatnonzero(structure.work_chosen & (structure.launches.owner >= 0))
-    op = nearest_self_or_ancestor(structure.tree.parent, is_op)[structure.launches.owner[piece]]
-    groups, pieces = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    while len(piece):
-        inside = op >= 0
-        piece, op = piece[inside], op[inside]
-        counts = outermost[op]
-        groups.append(key[op[counts]])
-        pieces.append(piece[counts])
-        op = up[op]
-    wanted, pieces_of = np.concatenate(groups), np.concatenate(pieces)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    chosen = keys[at] == wanted
-    return at[chosen], pieces_of[chosen]
+    """GPU busy and kernel time per group: work counts for every op around its launch, once per group."""
+    work = structure.work
+    launched = np.flatnonzero(structure.work_chosen & (structure.launches.owner >= 0))
+    node = _node_around(structure, ops)[structure.launches.owner[launched]]
+    piece, node = launched[node >= 0], node[node >= 0]
+    below = SubtreeWork.of(subtrees, node, work.start_ns[piece], work.end_ns[piece])
+    return below.union(group, outermost, groups), below.total(group, outermost, groups)
+
+
+def _node_around(structure: Structure, ops: IntArray) -> IntArray:
+    """Per row the position in `ops` of the innermost op that holds it (or that it is), -1 for none."""
+    position = np.full(len(structure.trace.events), -1, np.int64)
+    position[ops] = np.arange(len(ops))
+    holder = nearest_self_or_ancestor(structure.tree.parent, position >= 0)
+    return np.where(holder >= 0, position[holder], -1)

@@ -8,35 +8,37 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tracetools.table import BoolArray, IntArray, Kind, Trace
+from tracetools.table import BoolArray, IntArray, Trace
 from tracetools.timeline.lookup import last_at_or_before
-from tracetools.timeline.tree import Tree, nearest_ancestor
-
-
-def annotation_rows(trace: Trace, tree: Tree) -> BoolArray:
-    """Rows that are annotations of the user or the profiler; module ranges of our collectors are not."""
-    return np.equal(trace.events.kind, Kind.ANNOTATION) & ~tree.in_tree
+from tracetools.timeline.tree import Tree, parents_among
 
 
 def innermost_annotation(
-    trace: Trace, tree: Tree, lane: npt.NDArray[np.int32], ts_ns: IntArray, among: BoolArray
+    trace: Trace, tree: Tree, lane: npt.NDArray[np.int32], ts_ns: IntArray, among: BoolArray | None = None
 ) -> IntArray:
-    """Row of the innermost annotation of `among` that is open on a lane at a time, -1 for none.
+    """Row of the innermost annotation (of `among`, if given) that is open on a lane at a time, -1 for none.
 
     Annotations are open from their start until just before their end.
     """
-    rows = np.flatnonzero(among & annotation_rows(trace, tree))
+    rows = tree.annotations if among is None else tree.annotations[among[tree.annotations]]
     if not len(rows):
         return np.full(len(ts_ns), -1, np.int64)
-    depth_order = np.lexsort((-tree.end_ns[rows], tree.start_ns[rows]))
-    rows = rows[depth_order]
     at = last_at_or_before(trace.events.lane[rows], tree.start_ns[rows], lane, ts_ns)
-    found = np.where(at >= 0, rows[at], -1)
-    wanted = np.zeros(len(trace.events), bool)
-    wanted[rows] = True
-    outer = nearest_ancestor(tree.parent, wanted)
-    while True:
-        closed = np.flatnonzero((found >= 0) & (tree.end_ns[found] <= ts_ns))
-        if not len(closed):
-            return found
-        found[closed] = outer[found[closed]]
+    at = _first_open(parents_among(tree.parent, rows), tree.end_ns[rows], at, ts_ns)
+    return np.where(at >= 0, rows[at], -1)
+
+
+def _first_open(parent: IntArray, end_ns: IntArray, at: IntArray, ts_ns: IntArray) -> IntArray:
+    """Climb from each position to the first one that ends after the time; ends grow towards the root.
+
+    Long chains are climbed in strides of halving length, which no depth of nesting makes slow.
+    """
+    at = at.copy()
+    strides = [parent]
+    while (strides[-1] >= 0).any():
+        strides.append(np.where(strides[-1] >= 0, strides[-1][strides[-1]], -1))
+    for stride in reversed(strides):
+        further = np.where(at >= 0, stride[at], -1)
+        closed = (further >= 0) & (end_ns[further] <= ts_ns)
+        at[closed] = further[closed]
+    return np.where((at >= 0) & (end_ns[at] <= ts_ns), parent[at], at)

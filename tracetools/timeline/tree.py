@@ -28,7 +28,8 @@ _NESTED_KINDS = (Kind.PYTHON, Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER)
 class Tree:
     """Nesting of all CPU spans; GPU records and other rows are roots without children and count no time.
 
-    order: rows of the CPU spans, lane by lane, parents before children. parent: row of the enclosing span, or -1.
+    order: rows of the CPU spans, lane by lane, depth first. annotations: rows of those that are not in the tree,
+    likewise. parent: row of the enclosing span, or -1.
     start_ns, end_ns: after clipping. self_ns: length less the children's; 0 for rows outside the tree.
     in_tree: rows that are CPU spans. Annotations nest among themselves only (they cross Python frames by design),
     except ranges that our collectors wrote around a module, which take part like ops. clipped_events, clipped_ns: what
@@ -36,6 +37,7 @@ class Tree:
     """
 
     order: IntArray
+    annotations: IntArray
     parent: IntArray
     start_ns: IntArray
     end_ns: IntArray
@@ -89,6 +91,18 @@ def nearest_ancestor(parent: IntArray, marked: BoolArray) -> IntArray:
 def nearest_self_or_ancestor(parent: IntArray, marked: BoolArray) -> IntArray:
     """As `nearest_ancestor`, but a marked row finds itself."""
     return np.where(marked, np.arange(len(parent)), nearest_ancestor(parent, marked))
+
+
+def parents_among(parent: IntArray, rows: IntArray) -> IntArray:
+    """For each of `rows` the position in `rows` of the innermost of them around it, or -1.
+
+    >>> parents_among(np.array([-1, 0, 1, 2]), np.array([0, 2, 3]))
+    array([-1,  0,  1])
+    """
+    position = np.full(len(parent), -1, np.int64)
+    position[rows] = np.arange(len(rows))
+    above = nearest_ancestor(parent, position >= 0)[rows]
+    return np.where(above >= 0, position[above], -1)
 
 
 def _outer_first(trace: Trace, events: Events, rows: IntArray, lane: IntArray) -> IntArray:
@@ -169,6 +183,7 @@ def _to_rows(events: Events, order: IntArray, in_tree: BoolArray, nesting: Nesti
     moved = (clipped > 0) | (start_ns[order] != events.ts_ns[order])
     return Tree(
         order=order[in_tree[order]],
+        annotations=order[~in_tree[order]],
         parent=parent,
         start_ns=start_ns,
         end_ns=end_ns,
