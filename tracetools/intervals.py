@@ -57,13 +57,17 @@ def subtract(start: IntArray, end: IntArray, minus_start: IntArray, minus_end: I
     return merge(edges[:-1][inside[:-1]], edges[1:][inside[:-1]])
 
 
-def clip(start: IntArray, end: IntArray, low: int, high: int) -> tuple[IntArray, IntArray]:
-    """The parts that lie inside [low, high); what lies outside shrinks to length zero at the nearer border.
+def covered_before(first: IntArray, last: IntArray, at: IntArray) -> IntArray:
+    """How much of disjoint, ascending intervals lies before each time, ns; shape of `at`.
 
-    >>> clip(np.array([0, 8]), np.array([5, 20]), 2, 10)
-    (array([2, 8]), array([ 5, 10]))
+    >>> covered_before(np.array([0, 8]), np.array([5, 20]), np.array([3, 6, 10]))
+    array([3, 5, 7])
     """
-    return np.clip(start, low, high), np.clip(end, low, high)
+    before = np.searchsorted(first, at, side="right")
+    whole = np.concatenate([[0], np.cumsum(last - first)])
+    beyond = np.maximum(np.append(last, 0)[before - 1] - at, 0)
+    result: IntArray = whole[before] - np.where(before > 0, beyond, 0)
+    return result
 
 
 def lies_alone(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:
