@@ -31,7 +31,7 @@ class Subtrees:
         """Of nodes that are given depth first; parent: position of each node's parent, -1 for a root.
 
         >>> Subtrees.of_depth_first(np.array([-1, 0, 1, 0, -1])).high
-        array([5, 3, 3, 4, 5])
+        array([4, 3, 3, 4, 5])
         """
         position = np.arange(len(parent))
         last = position.copy()
