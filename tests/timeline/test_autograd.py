@@ -102,3 +102,12 @@ def test_traces_before_engine_records_have_their_backward_ops_as_nodes(tmp_path:
     assert links(analysis)["MmBackward"] == ("aten::mm", "sequence")
     net = analysis.modules[0]
     assert (net.backward.cpu_ns, net.grad_accumulation_cpu_ns) == (20_000, 5_000)
+
+
+def test_an_arrow_means_the_innermost_op_that_starts_there(tmp_path: Path):
+    job = Builder()
+    job.op("aten::linear", 10, 30, seq=5)
+    job.op("aten::addmm", 10, 20, seq=5)
+    job.node("AddmmBackward0", 100, 10, seq=5)
+    job.arrow(10, 100)
+    assert links(job.run(tmp_path)) == {"AddmmBackward0": ("aten::addmm", "arrow")}
