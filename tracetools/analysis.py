@@ -145,7 +145,7 @@ def _device_name(structure: Structure) -> str | None:
     names = {
         each.get("id"): each["name"]
         for each in (listed if isinstance(listed, list) else [])
-        if isinstance(each, dict) and isinstance(each.get("name"), str)
+        if isinstance(each, dict) and isinstance(each.get("name"), str) and isinstance(each.get("id"), int)
     }
     used = structure.work.device.tolist()
     return names.get(used[0]) if used else next(iter(names.values()), None)

@@ -20,7 +20,8 @@ ROOT: Final = "(root)"
 """Fully qualified name of the model itself."""
 
 KINETO_MODULE: Final = "nn.Module: "
-KINETO_STEP: Final = re.compile(r"ProfilerStep\s*#(\d+)")
+KINETO_STEP: Final = re.compile(r"ProfilerStep\s*#(\d{1,18})(?!\d)", re.ASCII)
+_OWN_STEP: Final = re.compile(re.escape(STEP_RANGE) + r"(\d{1,18})", re.ASCII)
 
 
 def trace_file_name(rank: int) -> str:
@@ -56,13 +57,12 @@ def parse_module_range(name: str) -> tuple[str, str] | None:
 
 
 def parse_step(name: str) -> int | None:
-    """Step number of a step range (``ProfilerStep#7`` or our own), or None.
+    """Step number of a step range (``ProfilerStep#7`` or our own), or None; a number has at most 18 digits.
 
     >>> parse_step("ProfilerStep#7"), parse_step("tracetools.step 8"), parse_step("aten::mm")
     (7, 8, None)
+    >>> parse_step("ProfilerStep#" + 30 * "9") is None
+    True
     """
-    if name.startswith(STEP_RANGE):
-        number = name[len(STEP_RANGE) :]
-        return int(number) if number.isdecimal() else None
-    found = KINETO_STEP.match(name)
+    found = KINETO_STEP.match(name) or _OWN_STEP.fullmatch(name)
     return int(found.group(1)) if found else None

@@ -295,3 +295,11 @@ def test_files_that_vanish_or_may_not_be_read(tmp_path: Path):
     shutil.move(path, tmp_path / "gone.json")
     with pytest.raises(UnreadableTrace, match=r"t\.json"):
         read_trace(source)
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path):
+    (tmp_path / "lost.json").symlink_to(tmp_path / "gone.json")
+    for given in (tmp_path / "lost.json", tmp_path / "l*.json"):
+        (source,) = find_inputs([given]).inputs
+        with pytest.raises(UnreadableTrace, match="No such file"):
+            read_trace(source)

@@ -206,6 +206,15 @@ def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     assert_equal(read_in_pieces(monkeypatch, path, size), oracle.read(path))
 
 
+def test_a_piece_that_ends_before_the_comma_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # `}, {"` among the arguments looks like the border between two events; the real one comes later.
+    event = '{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1, "args": {"correlation": [{}, {}]}}'
+    text = f'{{"traceEvents": [{event}, {event}, {event}]}}'
+    for size in range(1, len(event)):
+        trace = read_in_pieces(monkeypatch, oracle.write(tmp_path / "trace.json", text), size)
+        assert (len(trace.events), trace.findings) == (3, ()), size
+
+
 @pytest.mark.parametrize("size", [50, 333, 2000])
 def test_damaged_cases_in_pieces_give_the_same(monkeypatch: pytest.MonkeyPatch, size: int):
     for name in ("bad_escape_backslash", "bare_inf_bandwidth", "control_char_name", "invalid_utf8_name"):

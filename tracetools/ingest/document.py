@@ -96,7 +96,7 @@ class Document:
 
     def _take_up_to_real_border(self, *, at_end: bool) -> list[RawEvent]:
         structure = split.scan(self._pending)
-        end = int(structure.ends[-1]) if len(structure.ends) else 0
+        end = self._last_end(structure, at_end=at_end)
         if structure.list_end is not None:
             end = structure.list_end
         elif not end and not at_end and len(self._pending) < _PATIENCE:
@@ -109,6 +109,13 @@ class Document:
             return self._take_damaged(structure, at_end=at_end)
         self._drop(end) if structure.list_end is None else self._close(end)
         return events
+
+    def _last_end(self, structure: split.Structure, *, at_end: bool) -> int:
+        """Where the last event ends of which what follows is in sight, so that its comma goes with it; 0 for none."""
+        for end in structure.ends[:-3:-1].tolist():
+            if at_end or self._pending[end:].strip(_SPACE):
+                return int(end)
+        return 0
 
     def _take_damaged(self, structure: split.Structure, *, at_end: bool) -> list[RawEvent]:
         """Events where quotes cannot be trusted: up to what looks like a border, or the end of the list.

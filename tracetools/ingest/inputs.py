@@ -101,7 +101,7 @@ def _files(paths: Sequence[str | os.PathLike[str]]) -> Iterator[tuple[Path, bool
         path = Path(given)
         if path.is_dir():
             yield from ((each, False) for each in _files_below(path))
-        elif path.exists():
+        elif path.exists() or path.is_symlink():
             yield path, True
         elif matches := sorted(glob.glob(os.fspath(given), recursive=True)):
             yield from _files(matches)

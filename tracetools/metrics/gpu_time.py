@@ -39,15 +39,15 @@ class _Windows:
 
 
 def measure(structure: Structure, rank: int | None) -> tuple[GpuTime, ...]:
-    """One row per device for the whole trace, then one per chosen step; records without a length open no window."""
+    """One row per device for the whole trace, then one per chosen step; records without a length widen none."""
     work = structure.work
     by_device = np.argsort(work.device, kind="stable")
     borders = np.flatnonzero(np.diff(work.device[by_device])) + 1
     rows: list[GpuTime] = []
     for mine in np.split(by_device, borders):
-        timed = mine[work.end_ns[mine] > work.start_ns[mine]]
-        if len(timed):
-            rows.extend(_measure_device(structure, rank, mine, timed))
+        if len(mine):
+            timed = mine[work.end_ns[mine] > work.start_ns[mine]]
+            rows.extend(_measure_device(structure, rank, mine, timed if len(timed) else mine[:1]))
     return tuple(rows)
 
 
