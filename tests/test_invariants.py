@@ -59,7 +59,10 @@ def unique(keys: list[tuple[Any, ...]]) -> None:
 
 
 def check_numbers(analysis: Analysis) -> None:
-    """No count or time is below zero (the number of a device is what the file says), and the document is JSON with whole numbers only."""
+    """No count or time is below zero, and the document is JSON with whole numbers only.
+
+    The number of a device is what the file says.
+    """
 
     def walk(value: Any) -> None:
         if isinstance(value, dict):

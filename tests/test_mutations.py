@@ -26,7 +26,8 @@ SEEDS = [path for path in sorted(CASES.rglob("*.json*")) if path.parent.name != 
 ROUND = 500
 ODD = [
     None, True, 0, -5, 2**70, 1e300, 0.5, "", "12.5", "nan", "abc", "9" * 40, {}, {"a": [1]}, [], [1], "[red]",
-    "\x1b[31m", "ProfilerStep#2", "ProfilerStep#" + "9" * 40, "nn.Module: ", "python_function", "kernel", "gpu_memcpy", "E", "B",
+    "\x1b[31m", "ProfilerStep#2", "ProfilerStep#" + "9" * 40, "nn.Module: ", "python_function", "kernel", "gpu_memcpy",
+    "E", "B",
 ]  # fmt: skip
 WORDS = [
     b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"null", b"inf", b"-nan", b"1e999", b"-", b"0.5", b"9" * 40,

@@ -303,3 +303,13 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path):
         (source,) = find_inputs([given]).inputs
         with pytest.raises(UnreadableTrace, match="No such file"):
             read_trace(source)
+
+
+def test_a_pipe_is_refused_and_does_not_hang(tmp_path: Path):
+    pipe = tmp_path / "trace.json"
+    os.mkfifo(pipe)
+    write(tmp_path / "good.json", ranked(0))
+    for given in (pipe, tmp_path):
+        source = next(each for each in find_inputs([given]).inputs if each.path == pipe)
+        with pytest.raises(UnreadableTrace, match="a pipe or a device"):
+            read_trace(source)

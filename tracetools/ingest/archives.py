@@ -16,7 +16,7 @@ FAILED: Final = (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, NotImp
 
 def is_archive(path: Path) -> bool:
     """Whether a file is a zip, a tar or a compressed tar, by its first bytes."""
-    with path.open("rb", buffering=0) as stream:
+    with streams.open_file(path) as stream:
         first = stream.read(512)
         if first[:4] == streams.ZIP:
             return True
@@ -30,7 +30,7 @@ def is_archive(path: Path) -> bool:
 
 def members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
     """Name, stored size and bytes of each file in an archive, in the archive's order."""
-    with path.open("rb", buffering=0) as stream:
+    with streams.open_file(path) as stream:
         is_zip = stream.read(4) == streams.ZIP
     yield from _zip_members(path) if is_zip else _tar_members(path)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tracetools import trace_file
 from tracetools.errors import NothingReadable, UsageError
 from tracetools.findings import Finding, Severity
-from tracetools.ingest import archives
+from tracetools.ingest import archives, streams
 from tracetools.ingest.peek import Glance, glance
 from tracetools.ingest.rank import RankRules, compiled
 
@@ -128,7 +128,7 @@ def _look(path: Path, explicit: bool) -> Iterator[_Candidate]:
     try:
         source = replace(source, size_bytes=path.stat().st_size)
         if not archives.is_archive(path):
-            with path.open("rb", buffering=0) as stream:
+            with streams.open_file(path) as stream:
                 yield _Candidate(source, glance(stream), explicit)
             return
     except OSError:

@@ -38,7 +38,8 @@ def read_trace(source: TraceInput, progress: Callable[[int], None] | None = None
     except NotATrace as error:
         raise UnreadableTrace(f"{source.label}: {error}; {_way_out(str(error))}") from error
     except (OSError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, KeyError) as error:
-        raise UnreadableTrace(f"{source.label}: {error}; check the path, or copy the file again") from error
+        fact = getattr(error, "strerror", None) or error
+        raise UnreadableTrace(f"{source.label}: {fact}; check the path, or copy the file again") from error
 
 
 def _read_alone(source: TraceInput, progress: Callable[[int], None] | None) -> Trace:

@@ -5,7 +5,9 @@ Packing is told by the first bytes, never by the name. Archives are streamed; no
 
 from __future__ import annotations
 
+import errno
 import io
+import stat
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -35,11 +37,21 @@ class CutOff(Damaged):
     """The compressed data ends early."""
 
 
+def open_file(path: Path) -> IO[bytes]:
+    """The stored bytes of a file, unbuffered.
+
+    Raises: OSError where there is none, and for a pipe or a device, which could wait for ever and is read only once.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file", str(path))
+    return path.open("rb", buffering=0)
+
+
 @contextmanager
 def open_bytes(path: Path, member: str | None) -> Iterator[IO[bytes]]:
     """The bytes of a file or of an archive's member, as they are stored."""
     if member is None:
-        with path.open("rb", buffering=0) as plain:
+        with open_file(path) as plain:
             yield plain
     elif _is_zip(path):
         with zipfile.ZipFile(path) as archive, archive.open(member) as inside:
@@ -53,7 +65,7 @@ def open_bytes(path: Path, member: str | None) -> Iterator[IO[bytes]]:
 
 
 def _is_zip(path: Path) -> bool:
-    with path.open("rb", buffering=0) as stream:
+    with open_file(path) as stream:
         return stream.read(4) == ZIP
 
 
