@@ -1,0 +1,481 @@
+"""Plays the tapes of one rank: CPU, launch queue, streams. In: plays, a machine. Out: events and a log.
+
+The CPU runs ahead of the GPU until it has to wait: for a slot in the launch queue, or in a synchronising call. Work
+starts when its launch has arrived, the work before it on its stream has ended, and all it waits for has ended; a
+collective lasts until all its members are there and the data has moved.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulator.clock import Clock
+from tests.simulator.kineto import Writer
+from tests.simulator.log import COMMUNICATION, COMPUTE, COPY, NO_PATH, OPERANDS, PHASES, Done, Log, Path, longer
+from tests.simulator.machine import Machine
+from tests.simulator.tape import (
+    AUTOGRAD,
+    MAIN,
+    UNATTRIBUTED,
+    Instruction,
+    Kind,
+    Meeting,
+    Phase,
+    Place,
+    Span,
+    Step,
+    Tape,
+    Work,
+)
+
+_NEVER = -1
+_FORWARD_THREAD = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One playing of a tape. writes, reads: keys of the nodes it makes and evaluates. chunk: its pipeline action."""
+
+    tape: Tape
+    writes: object = None
+    reads: object = None
+    frees: bool = True
+    chunk: tuple[str, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepBegins:
+    """Opens `ProfilerStep#number`; the one before is closed. recorded: whether the profiler runs on this rank."""
+
+    number: int
+    recorded: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """Work on its way. Times are true ns, `_NEVER` while unknown. path: what it took to get `arrives`, then `end`."""
+
+    work: Work
+    begun: int
+    called: int
+    arrives: int
+    after: tuple[Running, ...]
+    external: int | None
+    correlation: int
+    tid: int
+    place: int
+    phase: int
+    step: int
+    chunk: int
+    path: Path
+    log: Log
+    recorded: bool
+    ready: int = _NEVER
+    met: int = _NEVER
+    end: int = _NEVER
+
+
+@dataclass(slots=True)
+class _Stream:
+    last: Running | None = None
+    waiting: deque[Running] = field(default_factory=deque)
+    queued: deque[Running] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Thread:
+    tid: int
+    sequence: int = 1
+    stack: list[tuple[Span, int, int, int | None, Place, Phase]] = field(default_factory=list)
+
+
+class Player:
+    """One rank. `advance` runs until it must wait for `blocked_by` or has finished."""
+
+    def __init__(
+        self,
+        rank: int,
+        plays: Iterator[Play | StepBegins],
+        machine: Machine,
+        clock: Clock,
+        writer: Writer,
+        meet: Callable[[int, Meeting, int, Running, Player], None],
+        seed: int,
+    ) -> None:
+        self.rank, self.machine, self.writer = rank, machine, writer
+        self.log = Log()
+        self.finished = False
+        self.blocked_by: Running | None = None
+        self.now = 0
+        self._at = clock.at
+        self._plays = plays
+        self._meet = meet
+        self._meetings: dict[tuple[tuple[int, ...], str], int] = {}
+        self._streams: dict[int, _Stream] = {}
+        self._threads = {MAIN: _Thread(writer.pid), AUTOGRAD: _Thread(writer.pid + 77)}
+        self._thread = self._threads[MAIN]
+        self._saved: dict[object, list[tuple[int, int, int]]] = {}
+        self._own: list[tuple[int, int, int]] = []
+        self._reads: list[tuple[int, int, int]] = []
+        self._correlation = 0
+        self._step = -1
+        self._step_began = 0
+        self._chunk = -1
+        self._chance = random.Random(seed * 1_000_003 + rank)
+        self._counted = 0
+        self._since = 0
+        self._holder = -1
+        self._instructions: Iterator[Instruction] = iter(())
+        self._resume: Callable[[], None] | None = None
+        self._recorded = False
+        self._path, self._path_until = NO_PATH, 0
+        writer.muted = True
+
+    def advance(self) -> None:
+        """Run until there is something to wait for, or to the end."""
+        if self._resume:
+            resume, self._resume, self.blocked_by = self._resume, None, None
+            resume()
+        while self.blocked_by is None:
+            instruction = next(self._instructions, None)
+            if instruction is not None:
+                self._do(*instruction)
+            elif not self._next_play():
+                return
+
+    def _next_play(self) -> bool:
+        play = next(self._plays, None)
+        if play is None:
+            self._end_step()
+            self.finished = True
+            return False
+        if isinstance(play, StepBegins):
+            self._end_step()
+            if play.recorded and not self._recorded:
+                self._start_recording()
+            self._step, self._step_began = play.number, self._at(self.now)
+            return True
+        self._own = [(0, 0, 0)] * play.tape.slots
+        if play.writes is not None:
+            self._saved[play.writes] = self._own
+        if play.reads is not None:
+            self._reads = self._saved.pop(play.reads) if play.frees else self._saved[play.reads]
+        self._chunk = -1
+        if play.chunk:
+            self._chunk = len(self.log.chunks)
+            self.log.chunks.append((*play.chunk, self._step))
+        self._instructions = iter(play.tape.instructions)
+        return True
+
+    def _start_recording(self) -> None:
+        """What came before is forgotten; numbers go on."""
+        self.log = Log()
+        self._recorded = True
+        self.writer.muted = False
+
+    def _end_step(self) -> None:
+        if self._step < 0 or not self._recorded:
+            return
+        begin, end = self._step_began, self._at(self.now)
+        self.log.steps.append((self._step, begin, end))
+        span = Span(Kind.ANNOTATION, f"ProfilerStep#{self._step}")
+        self.writer.span(span, self._threads[MAIN].tid, begin, end, self.writer.external(), None, 0)
+
+    def _do(self, kind: int, what: Any) -> None:
+        if kind == Step.BEGIN:
+            self._begin(what)
+        elif kind == Step.END:
+            self._end()
+        elif kind == Step.CPU:
+            self._spend(what)
+        elif kind == Step.LAUNCH:
+            self._launch(what)
+        elif kind == Step.CALL:
+            self._call(*what)
+        elif kind == Step.SYNC:
+            self._synchronize(*what)
+        elif kind == Step.THREAD:
+            self._thread = self._threads[what]
+
+    # The CPU
+
+    def _spend(self, ns: int) -> None:
+        machine = self.machine
+        ns = round(ns * machine.cpu_share)
+        if machine.noise and ns:
+            ns = max(round(ns * (1 + machine.noise * self._chance.gauss(0, 1))), ns // 4)
+        self.now += ns
+        if machine.pause_every:
+            self._counted += 1
+            if self._counted % machine.pause_every == 0:
+                self.now += machine.pause_ns
+
+    def _begin(self, span: Span) -> None:
+        thread = self._thread
+        local = self._at(self.now)
+        sequence: int | None = None
+        if span.uses is not None:
+            sequence, tid, began = self._own[~span.uses] if span.uses < 0 else self._reads[span.uses]
+            if not span.is_node:
+                self.writer.forward_backward((tid, began), (thread.tid, local))
+        elif span.numbered:
+            sequence = thread.sequence
+            if span.creates is not None:
+                self._own[span.creates] = (sequence, thread.tid, local)
+                thread.sequence += 1
+        external = self.writer.external()
+        place, phase = span.place, span.phase
+        if thread.stack:
+            outer = thread.stack[-1]
+            place, phase = place or outer[4], phase or outer[5]
+        if span.kind is not Kind.ANNOTATION:
+            self._switch(local, place or UNATTRIBUTED, phase or Phase.OTHER)
+            key = self.log.number(place or UNATTRIBUTED), PHASES.index(phase or Phase.OTHER)
+            if span.enters:
+                self.log.entries[key] += 1
+            if span.is_node:
+                self.log.nodes[key] += 1
+        thread.stack.append((span, local, external, sequence, place or UNATTRIBUTED, phase or Phase.OTHER))
+
+    def _end(self) -> None:
+        thread = self._thread
+        span, began, external, sequence, _, _ = thread.stack.pop()
+        local = self._at(self.now)
+        number = _FORWARD_THREAD if span.uses is not None else 0
+        self.writer.span(span, thread.tid, began, local, external, sequence, number)
+        if span.kind is Kind.ANNOTATION:
+            return
+        inner = [each for each in thread.stack if each[0].kind is not Kind.ANNOTATION]
+        if inner:
+            self._switch(local, inner[-1][4], inner[-1][5])
+        else:
+            self._leave(local)
+
+    def _switch(self, local: int, place: Place, phase: Phase) -> None:
+        """From now on CPU time belongs to another place or phase."""
+        holder = self.log.number(place) * len(PHASES) + PHASES.index(phase)
+        if holder == self._holder:
+            return
+        self._settle_cpu(local)
+        self._holder = holder
+        self.log.moments.append(local)
+        self.log.holders.append(holder)
+
+    def _settle_cpu(self, local: int) -> None:
+        if self._holder >= 0:
+            place, phase = divmod(self._holder, len(PHASES))
+            self.log.cpu_ns[self._step, place, phase] += local - self._since
+        self._since = local
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Time in a call outside every op and module is nobody's."""
+        lone = all(each[0].kind is Kind.ANNOTATION for each in self._thread.stack)
+        if lone:
+            self._switch(self._at(self.now), UNATTRIBUTED, Phase.OTHER)
+        yield
+        if lone:
+            self._leave(self._at(self.now))
+
+    def _leave(self, local: int) -> None:
+        self._settle_cpu(local)
+        self._holder = -1
+        self.log.moments.append(local)
+        self.log.holders.append(-1)
+
+    def _external(self) -> int | None:
+        """Id of the op around a call, if there is one."""
+        for span, _, external, *_ in reversed(self._thread.stack):
+            if span.kind in (Kind.OP, Kind.MODULE, Kind.ANNOTATION):
+                return external
+        return None
+
+    def _call(self, name: str, ns: int) -> None:
+        begin = self._at(self.now)
+        with self._calling():
+            self._spend(ns)
+        self._correlation += 1
+        self.writer.call(name, self._thread.tid, begin, self._at(self.now), self._external(), self._correlation)
+
+    # Launches
+
+    def _launch(self, works: tuple[Work, ...]) -> None:
+        stream = self._stream(works[0].stream)
+        while stream.queued and stream.queued[0].end != _NEVER and stream.queued[0].end <= self.now:
+            stream.queued.popleft()
+        begun = self.now
+        if len(stream.queued) + len(works) > self.machine.queue_depth and stream.queued:
+            self._wait_for(stream.queued[0], lambda: self._enter_queue(works, begun))
+            return
+        self._enqueue(works, begun)
+
+    def _enter_queue(self, works: tuple[Work, ...], begun: int) -> None:
+        """A slot is free: the launch call that waited for it goes on."""
+        stream = self._stream(works[0].stream)
+        free = stream.queued.popleft()
+        if free.end > self.now:
+            self.log.waits.extend((self._at(self.now), self._at(free.end)))
+            self.now = self._path_until = free.end
+            self._path = free.path
+        self._enqueue(works, begun)
+
+    def _path_now(self) -> Path:
+        """The path to this moment of the CPU."""
+        self._path = longer(self._path, "cpu", self.now - self._path_until)
+        self._path_until = self.now
+        return self._path
+
+    def _enqueue(self, works: tuple[Work, ...], begun: int) -> None:
+        entered, path = self.now, self._path_now()
+        self.now += self.machine.launch_ns
+        self._path, self._path_until = longer(path, "launch", self.machine.launch_ns), self.now
+        self._correlation += 1
+        self.log.launches += 1
+        tid, external = self._thread.tid, self._external()
+        self.writer.call(works[0].call, tid, self._at(begun), self._at(self.now), external, self._correlation)
+        stack = [each for each in self._thread.stack if each[0].kind is not Kind.ANNOTATION]
+        place, phase = (stack[-1][4], stack[-1][5]) if stack else (UNATTRIBUTED, Phase.OTHER)
+        for work in works:
+            running = Running(
+                work=work,
+                begun=begun,
+                called=self.now,
+                arrives=entered + self.machine.latency_ns,
+                after=tuple(last for each in work.after if (last := self._stream(each).last) is not None),
+                external=external,
+                correlation=self._correlation,
+                tid=tid,
+                place=self.log.number(place),
+                phase=PHASES.index(phase),
+                step=self._step,
+                chunk=self._chunk,
+                path=longer(path, "launch", self.machine.latency_ns),
+                log=self.log,
+                recorded=self._recorded,
+            )
+            stream = self._stream(work.stream)
+            stream.waiting.append(running)
+            stream.queued.append(running)
+            before, stream.last = stream.last, running
+            if before is not None:
+                running.after = (*running.after, before)
+        self.settle()
+
+    def _stream(self, number: int) -> _Stream:
+        if (found := self._streams.get(number)) is None:
+            found = self._streams[number] = _Stream()
+        return found
+
+    def _synchronize(self, name: str, streams: tuple[int, ...] | None) -> None:
+        chosen = self._streams if streams is None else [each for each in streams if each in self._streams]
+        pending = [last for each in chosen if (last := self._streams[each].last) is not None]
+        self._synchronize_with(name, self.now, pending)
+
+    def _synchronize_with(self, name: str, begun: int, pending: list[Running]) -> None:
+        open_work = next((each for each in pending if each.end == _NEVER), None)
+        if open_work is not None:
+            self._wait_for(open_work, lambda: self._synchronize_with(name, begun, pending))
+            return
+        path = self._path_now()
+        last = max(pending, key=lambda each: each.end, default=None)
+        until = begun
+        if last is not None and last.end > begun:
+            self.log.waits.extend((self._at(begun), self._at(last.end)))
+            until, path = last.end, last.path
+        self.now = self._path_until = until + self.machine.sync_ns
+        self._path = longer(path, "wait", self.machine.sync_ns)
+        self._correlation += 1
+        self.writer.call(
+            name, self._thread.tid, self._at(begun), self._at(self.now), self._external(), self._correlation
+        )
+
+    def _wait_for(self, running: Running, resume: Callable[[], None]) -> None:
+        if running.end != _NEVER:
+            resume()
+            return
+        self.blocked_by, self._resume = running, resume
+
+    # The GPU
+
+    def settle(self) -> None:
+        """Work out the times of all work whose conditions are known."""
+        goes_on = True
+        while goes_on:
+            goes_on = False
+            for stream in self._streams.values():
+                while stream.waiting and self._start(stream.waiting[0]):
+                    stream.waiting.popleft()
+                    goes_on = True
+
+    def _start(self, running: Running) -> bool:
+        """Whether the end of a piece of work is known now."""
+        if running.end != _NEVER:
+            return True
+        if running.ready == _NEVER:
+            if any(each.end == _NEVER for each in running.after):
+                return False
+            running.ready = self._ready(running)
+            running.after = ()
+            if running.work.meeting is not None:
+                self._join(running, running.work.meeting)
+                return running.end != _NEVER
+        elif running.work.meeting is not None:
+            return False
+        self.finish(running, running.ready, running.work.length_ns, running.path)
+        return True
+
+    def _ready(self, running: Running) -> int:
+        """When the last of its conditions holds; its path comes from that one."""
+        work = running.work
+        ready, path = running.arrives, running.path
+        for each in running.after:
+            gap = self.machine.spacing_ns
+            if work.overlap_ns and each.work.stream == work.stream:
+                gap = -min(work.overlap_ns, each.end - each.ready)
+            if each.end + gap > ready:
+                ready, path = each.end + gap, longer(each.path, "wait", gap)
+        running.path = path
+        return ready
+
+    def _join(self, running: Running, meeting: Meeting) -> None:
+        key = meeting.ranks, meeting.tag
+        number = self._meetings[key] = self._meetings.get(key, 0) + 1
+        self._meet(number, meeting, running.ready, running, self)
+
+    def finish(self, running: Running, met: int, length: int, path: Path) -> None:
+        """All is there: the work runs from `ready` until `length` after `met`; path: to the moment `met`."""
+        work = running.work
+        running.met, running.end = met, met + length
+        running.path = longer(path, "communication" if work.meeting else "kernel", length)
+        if not running.recorded:
+            return
+        begin, end, begun = self._at(running.ready), self._at(running.end), self._at(running.begun)
+        self.writer.work(work, begin, end, running.external, running.correlation, (running.tid, begun))
+        log = running.log
+        if running.end > log.critical_end_ns:
+            log.critical_end_ns, log.critical = running.end, running.path
+        done = Done(
+            start_ns=begin,
+            end_ns=end,
+            kind=COPY if work.category != "kernel" else COMMUNICATION if work.meeting else COMPUTE,
+            place=running.place,
+            phase=running.phase,
+            step=running.step,
+            call_ns=begun,
+            called_ns=self._at(running.called),
+            arrived_ns=self._at(running.arrives),
+            true_called_ns=running.called,
+            true_start_ns=running.ready,
+            true_met_ns=met,
+            true_end_ns=running.end,
+            flops=work.flops,
+            operand=OPERANDS.index(work.operand),
+            chunk=running.chunk,
+            receives=work.meeting is not None and work.meeting.kind == "recv",
+        )
+        log.add(done)
