@@ -85,12 +85,18 @@ class Writer:
         if span.kind is Kind.MODULE:
             category = Kind.OP.value
             name = f"tracetools.module {name} {span.place.class_name if span.place else ''}"
+        if self.muted:
+            return
         numbers = "" if sequence is None else f'"Sequence number": {sequence}, "Fwd thread id": {thread}, '
-        self._add(
-            f'{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": {self.pid}, "tid": {tid}, '
-            f'"ts": {_us(FIRST_NS + begin)}, "dur": {_us(end - begin)}, "args": {{"External id": {external}, {numbers}'
-            f'"Record function id": 0{span.detail}, "Ev Idx": {external}}}}}'
+        arguments = f'"External id": {external}, {numbers}"Record function id": 0{span.detail}, "Ev Idx": {external}'
+        length, begin = end - begin, begin + FIRST_NS
+        self.events += 1
+        text = (
+            f',\n{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": {self.pid}, "tid": {tid}, '
+            f'"ts": {begin // 1000}.{begin % 1000:03d}, "dur": {length // 1000}.{length % 1000:03d}, '
+            f'"args": {{{arguments}}}}}'
         )
+        self._text.write(text.encode())
 
     def _frame(self, span: Span, tid: int, begin: int, end: int) -> None:
         """A module as with_stack shows it: class and a counter of instances by first call."""

@@ -78,6 +78,7 @@ class Log:
     critical: Path = NO_PATH
     critical_end_ns: int = 0
     _works: array[int] = field(default_factory=lambda: array("q"))
+    _sorted: list[Done] = field(default_factory=list)
     _numbers: dict[Place, int] = field(default_factory=dict)
 
     def number(self, place: Place) -> int:
@@ -91,7 +92,12 @@ class Log:
         self._works.extend(done)
 
     def works(self) -> list[Done]:
-        """All work by start, then end."""
+        """All work by start, then end; the list is made once all is noted."""
         width = len(Done._fields)
-        found = [Done(*self._works[at : at + width]) for at in range(0, len(self._works), width)]
-        return sorted(found)
+        if len(self._sorted) * width != len(self._works):
+            self._sorted = sorted(Done(*self._works[at : at + width]) for at in range(0, len(self._works), width))
+        return self._sorted
+
+    def forget(self) -> None:
+        """Let the list go; it can be made again."""
+        self._sorted = []

@@ -18,7 +18,10 @@ CAUSES = ("warm_up", "cool_down", "imbalance", "transfer", "launch_bound", "othe
 
 def truth_of(job: Job, logs: dict[int, Log]) -> dict[str, Any]:
     """Grid and bubbles of all pipelines of a job."""
-    cells = [cell for rank, log in logs.items() for cell in grid(log, rank)]
+    cells = []
+    for rank, log in logs.items():
+        cells += grid(log, rank)
+        log.forget()
     return {
         "stages": job.pipeline,
         "virtual_stages": job.pipeline * job.chunks,
@@ -58,9 +61,11 @@ def bubbles(job: Job, logs: dict[int, Log], cells: list[dict[str, Any]]) -> list
     rows = []
     for rank, log in logs.items():
         stage, data, tensor = job.place_of(rank)
-        for step in sorted({cell["step"] for cell in cells if cell["rank"] == rank}):
+        by_step = _by_step(log)
+        log.forget()
+        for step, works in sorted(by_step.items()):
             low, high = spans[data, tensor, step]
-            causes = _causes(log, step, low, high)
+            causes = _causes(log, works, low, high)
             bubble = sum(causes.values())
             row = {"stage": stage, "rank": rank, "step": step, "span_ns": high - low, "busy_ns": high - low - bubble}
             rows.append({**row, "bubble_ns": bubble, "ideal_share": ideal, "by_cause": causes})
@@ -69,15 +74,23 @@ def bubbles(job: Job, logs: dict[int, Log], cells: list[dict[str, Any]]) -> list
 
 def _computing(log: Log) -> list[Done]:
     """Compute of chunks by true start."""
-    return sorted(
-        (each for each in log.works() if each.chunk >= 0 and each.kind == COMPUTE), key=lambda each: each.true_start_ns
-    )
+    works = [each for each in log.works() if each.chunk >= 0 and each.kind == COMPUTE]
+    return sorted(works, key=lambda each: each.true_start_ns)
 
 
-def _causes(log: Log, step: int, low: int, high: int) -> dict[str, int]:
+def _by_step(log: Log) -> dict[int, list[Done]]:
+    """Compute of chunks and receives of each step."""
+    found: defaultdict[int, list[Done]] = defaultdict(list)
+    for each in log.works():
+        if each.receives or (each.chunk >= 0 and each.kind == COMPUTE):
+            found[each.step].append(each)
+    return found
+
+
+def _causes(log: Log, of_step: list[Done], low: int, high: int) -> dict[str, int]:
     causes = dict.fromkeys(CAUSES, 0)
-    works = [each for each in _computing(log) if each.step == step]
-    receives = [each for each in log.works() if each.receives and each.step == step]
+    works = sorted((each for each in of_step if not each.receives), key=lambda each: each.true_start_ns)
+    receives = [each for each in of_step if each.receives]
     is_forward = [log.chunks[each.chunk][0] == "forward" for each in works]
     steady = next(each.true_start_ns for each, forward in zip(works, is_forward, strict=True) if not forward)
     falling = max(each.true_end_ns for each, forward in zip(works, is_forward, strict=True) if forward)

@@ -28,7 +28,6 @@ from tests.simulator.tape import (
     Phase,
     Place,
     Span,
-    Step,
     Tape,
     Work,
 )
@@ -135,6 +134,15 @@ class Player:
         self._recorded = False
         self._path, self._path_until = NO_PATH, 0
         writer.muted = True
+        self._handlers: list[Callable[[Any], None]] = [
+            self._begin,
+            self._end,
+            self._spend,
+            self._launch,
+            self._call,
+            self._synchronize,
+            self._switch_thread,
+        ]
 
     def advance(self) -> None:
         """Run until there is something to wait for, or to the end."""
@@ -142,10 +150,11 @@ class Player:
             resume, self._resume, self.blocked_by = self._resume, None, None
             resume()
         while self.blocked_by is None:
-            instruction = next(self._instructions, None)
-            if instruction is not None:
-                self._do(*instruction)
-            elif not self._next_play():
+            for kind, what in self._instructions:
+                self._handlers[kind](what)
+                if self.blocked_by is not None:
+                    return
+            if not self._next_play():
                 return
 
     def _next_play(self) -> bool:
@@ -186,21 +195,8 @@ class Player:
         span = Span(Kind.ANNOTATION, f"ProfilerStep#{self._step}")
         self.writer.span(span, self._threads[MAIN].tid, begin, end, self.writer.external(), None, 0)
 
-    def _do(self, kind: int, what: Any) -> None:
-        if kind == Step.BEGIN:
-            self._begin(what)
-        elif kind == Step.END:
-            self._end()
-        elif kind == Step.CPU:
-            self._spend(what)
-        elif kind == Step.LAUNCH:
-            self._launch(what)
-        elif kind == Step.CALL:
-            self._call(*what)
-        elif kind == Step.SYNC:
-            self._synchronize(*what)
-        elif kind == Step.THREAD:
-            self._thread = self._threads[what]
+    def _switch_thread(self, name: str) -> None:
+        self._thread = self._threads[name]
 
     # The CPU
 
@@ -242,19 +238,19 @@ class Player:
                 self.log.nodes[key] += 1
         thread.stack.append((span, local, external, sequence, place or UNATTRIBUTED, phase or Phase.OTHER))
 
-    def _end(self) -> None:
+    def _end(self, _: Span) -> None:
         thread = self._thread
-        span, began, external, sequence, _, _ = thread.stack.pop()
+        span, began, external, sequence = thread.stack.pop()[:4]
         local = self._at(self.now)
         number = _FORWARD_THREAD if span.uses is not None else 0
         self.writer.span(span, thread.tid, began, local, external, sequence, number)
         if span.kind is Kind.ANNOTATION:
             return
-        inner = [each for each in thread.stack if each[0].kind is not Kind.ANNOTATION]
-        if inner:
-            self._switch(local, inner[-1][4], inner[-1][5])
-        else:
-            self._leave(local)
+        for around in reversed(thread.stack):
+            if around[0].kind is not Kind.ANNOTATION:
+                self._switch(local, around[4], around[5])
+                return
+        self._leave(local)
 
     def _switch(self, local: int, place: Place, phase: Phase) -> None:
         """From now on CPU time belongs to another place or phase."""
@@ -295,7 +291,8 @@ class Player:
                 return external
         return None
 
-    def _call(self, name: str, ns: int) -> None:
+    def _call(self, call: tuple[str, int]) -> None:
+        name, ns = call
         begin = self._at(self.now)
         with self._calling():
             self._spend(ns)
@@ -371,7 +368,8 @@ class Player:
             found = self._streams[number] = _Stream()
         return found
 
-    def _synchronize(self, name: str, streams: tuple[int, ...] | None) -> None:
+    def _synchronize(self, call: tuple[str, tuple[int, ...] | None]) -> None:
+        name, streams = call
         chosen = self._streams if streams is None else [each for each in streams if each in self._streams]
         pending = [last for each in chosen if (last := self._streams[each].last) is not None]
         self._synchronize_with(name, self.now, pending)

@@ -61,6 +61,7 @@ def _truth(job: Job, players: list[Player], held: list[Held]) -> dict[str, Any]:
         per_rank["critical_path"].append(truth.critical_path(log, rank))
         gaps += truth.launch_gaps(log, rank, path_of)
         by_rank.append(truth.flops(log, rank))
+        log.forget()
     offsets = [(rank, job.clock_of(rank)) for rank in range(job.ranks)]
     return {
         **answer,

@@ -84,13 +84,15 @@ def _calls(log: Log, inside: set[int], own: set[int], code: int) -> int:
 
 def steps(log: Log, rank: int) -> list[dict[str, Any]]:
     """CPU time by phase of each step, and the union of what it launched."""
-    works = log.works()
+    launched: defaultdict[int, list[Done]] = defaultdict(list)
+    for each in log.works():
+        launched[each.step].append(each)
+    by_step: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for (step, _, phase), ns in log.cpu_ns.items():
+        by_step[step][phase] += ns
     rows = []
     for number, begin, end in log.steps:
-        spent: defaultdict[int, int] = defaultdict(int)
-        for (step, _, phase), ns in log.cpu_ns.items():
-            if step == number:
-                spent[phase] += ns
+        spent = by_step[number]
         rows.append(
             {
                 "rank": rank,
@@ -100,7 +102,7 @@ def steps(log: Log, rank: int) -> list[dict[str, Any]]:
                 "backward_ns": spent[_BACKWARD] + spent[_ACCUMULATE],
                 "recompute_ns": spent[_RECOMPUTE],
                 "optimizer_ns": spent[_OPTIMIZER],
-                "gpu_busy_ns": _busy(each for each in works if each.step == number),
+                "gpu_busy_ns": _busy(launched[number]),
             }
         )
     return rows
@@ -126,9 +128,10 @@ def gpu(log: Log, rank: int) -> list[dict[str, Any]]:
 def _window(
     log: Log, works: list[Done], gaps: list[dict[str, Any]], rank: int, step: int | None, low: int, high: int
 ) -> dict[str, Any]:
+    near = [each for each in works if each.start_ns < high and each.end_ns > low]
+
     def covered(kinds: set[int]) -> int:
-        clipped = [(max(each.start_ns, low), min(each.end_ns, high)) for each in works if each.kind in kinds]
-        return length_of_union(each for each in clipped if each[0] < each[1])
+        return length_of_union((max(each.start_ns, low), min(each.end_ns, high)) for each in near if each.kind in kinds)
 
     busy, compute, both = covered({COMPUTE, COMMUNICATION, COPY}), covered({COMPUTE}), covered({COMPUTE, COMMUNICATION})
     own = [each for each in works if step is None or each.step == step]
