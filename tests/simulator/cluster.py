@@ -51,8 +51,9 @@ class Cluster:
         last, decisive, met = max(gathering.present, key=lambda each: (each[2], each[0].rank))
         length, path = self._transfer_ns(meeting), decisive.path
         if all(waiting.recorded for _, waiting, _ in gathering.present):
+            assert {waiting.seq for _, waiting, _ in gathering.present} == {decisive.seq}
             waits = {member.rank: met - since for member, _, since in gathering.present}
-            self.held.append(Held(meeting, number, waits, length, last.rank))
+            self.held.append(Held(meeting, decisive.seq, waits, length, last.rank))
         for member, waiting, _ in gathering.present:
             member.finish(waiting, met, length, path)
             if member is not player:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.simulator import model
 from tests.simulator.clock import Clock
-from tests.simulator.kineto import BASE_NS, collective_detail
+from tests.simulator.kineto import BASE_NS
 from tests.simulator.machine import Machine
 from tests.simulator.model import Groups, Recorder, Sizes, Style
 from tests.simulator.player import Play, StepBegins
@@ -259,7 +259,7 @@ class Tapes:
         work = Work(name, 0, stream, call="cudaLaunchKernelExC", after=(COMPUTE,) if sends else (), meeting=meeting)
         tape.cpu(8_000)
         with tape.op("c10d::send" if sends else "c10d::recv_", 4_000, place=UNATTRIBUTED, phase=Phase.OTHER):
-            with tape.op("record_param_comms", 4_000, extra=collective_detail(meeting)):
+            with tape.op("record_param_comms", 4_000, meeting=meeting):
                 tape.launch(work)
         tape.call("cudaStreamWaitEvent", 700)
         return tape

@@ -9,7 +9,7 @@ import gzip
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulator.tape import Kind, Meeting, Span, Work
 
@@ -29,7 +29,19 @@ _CBID = {
     "cudaStreamSynchronize": 131,
     "cudaDeviceSynchronize": 165,
 }
-_COLLECTIVE = "Collective name"
+
+
+_FORWARD_THREAD = 1
+
+
+class Origin(NamedTuple):
+    """The call that launched some work: thread, begin, op around it, its number, and that of the collective."""
+
+    tid: int
+    begun: int
+    external: int | None
+    correlation: int
+    seq: int
 
 
 class Writer:
@@ -75,9 +87,9 @@ class Writer:
         return self._external
 
     def span(
-        self, span: Span, tid: int, begin: int, end: int, external: int, sequence: int | None, thread: int
+        self, span: Span, tid: int, begin: int, end: int, external: int, sequence: int | None, seq: int = 0
     ) -> None:
-        """A CPU op, range or module frame."""
+        """A CPU op, range or module frame; sequence: of its autograd node, seq: of its collective."""
         if span.kind is Kind.MODULE and self.frames:
             self._frame(span, tid, begin, end)
             return
@@ -87,8 +99,10 @@ class Writer:
             name = f"tracetools.module {name} {span.place.class_name if span.place else ''}"
         if self.muted:
             return
+        thread = 0 if span.uses is None else _FORWARD_THREAD
         numbers = "" if sequence is None else f'"Sequence number": {sequence}, "Fwd thread id": {thread}, '
-        arguments = f'"External id": {external}, {numbers}"Record function id": 0{span.detail}, "Ev Idx": {external}'
+        arguments = f'"External id": {external}, {numbers}"Record function id": 0{span.detail}'
+        arguments += f'{_collective(span.meeting, seq)}, "Ev Idx": {external}'
         length, begin = end - begin, begin + FIRST_NS
         self.events += 1
         text = (
@@ -130,17 +144,15 @@ class Writer:
             f'"args": {{{outer}"cbid": {_CBID[name]}, "correlation": {correlation}}}}}'
         )
 
-    def work(
-        self, work: Work, begin: int, end: int, external: int | None, correlation: int, called: tuple[int, int]
-    ) -> None:
-        """A kernel, copy or set, with the arrow from its launch call; called: thread and begin of that call."""
-        outer = "" if external is None else f'"External id": {external}, '
-        common = f'"device": {self.device}, "context": 1, "stream": {work.stream}, "correlation": {correlation}'
+    def work(self, work: Work, begin: int, end: int, origin: Origin) -> None:
+        """A kernel, copy or set, with the arrow from its launch call."""
+        outer = "" if origin.external is None else f'"External id": {origin.external}, '
+        common = f'"device": {self.device}, "context": 1, "stream": {work.stream}, "correlation": {origin.correlation}'
         graph = f'"graph id": {work.graph[0]}, "graph node id": {work.graph[1]}'
         if work.category == "kernel":
             shape = '"registers per thread": 128, "shared memory": 0, "blocks per SM": 1.0, "warps per SM": 8.0, '
             shape += '"grid": [132, 1, 1], "block": [256, 1, 1], "est. achieved occupancy %": 25'
-            detail = f'{outer}"queued": 0, {common}, {shape}, {graph}{_collective(work.meeting)}'
+            detail = f'{outer}"queued": 0, {common}, {shape}, {graph}{_collective(work.meeting, origin.seq)}'
         else:
             rate = f'"bytes": {work.bytes}, "memory bandwidth (GB/s)": {work.bytes / max(end - begin, 1):.3f}'
             detail = f"{outer}{common}, {rate}, {graph}"
@@ -148,7 +160,7 @@ class Writer:
             f'{{"ph": "X", "cat": "{work.category}", "name": "{work.name}", "pid": {self.device}, '
             f'"tid": {work.stream}, "ts": {_us(FIRST_NS + begin)}, "dur": {_us(end - begin)}, "args": {{{detail}}}}}'
         )
-        self._arrow("ac2g", correlation, (self.pid, called[0], called[1]), (self.device, work.stream, begin))
+        self._arrow("ac2g", origin.correlation, (self.pid, origin.tid, origin.begun), (self.device, work.stream, begin))
 
     def forward_backward(self, source: tuple[int, int], target: tuple[int, int]) -> None:
         """The arrow from a forward op to its node; both as (thread, begin)."""
@@ -169,12 +181,14 @@ class Writer:
         self._raw.close()
 
 
-def collective_detail(meeting: Meeting) -> str:
+def _collective(meeting: Meeting | None, seq: int) -> str:
     """Arguments of a collective, as `record_param_comms` has them and NCCL's kernels repeat them."""
+    if meeting is None:
+        return ""
     ranks = list(meeting.ranks[:30])
     listed = str(ranks)[:-1] + (", ...]" if len(meeting.ranks) > 30 else "]")
     values: dict[str, Any] = {
-        _COLLECTIVE: meeting.kind,
+        "Collective name": meeting.kind,
         "In msg nelems": meeting.elements_in,
         "Out msg nelems": meeting.elements_out,
         "Group size": len(meeting.ranks),
@@ -184,14 +198,11 @@ def collective_detail(meeting: Meeting) -> str:
         "Process Group Name": meeting.group_name,
         "Process Group Description": meeting.description,
         "Process Group Ranks": listed,
+        "Seq": seq,
     }
     if meeting.peer:
         values |= {"Src Rank": meeting.peer[0], "Dst Rank": meeting.peer[1]}
     return ", " + json.dumps(values)[1:-1]
-
-
-def _collective(meeting: Meeting | None) -> str:
-    return collective_detail(meeting) if meeting else ""
 
 
 def _us(ns: int) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.simulator.kineto import collective_detail
 from tests.simulator.machine import Machine
 from tests.simulator.tape import COMPUTE, UNATTRIBUTED, Meeting, Phase, Place, Tape, Work
 
@@ -139,7 +138,7 @@ class Recorder:
         tag = f"{kind}:{stream}"
         meeting = Meeting(kind, ranks, tag, str(stream), _description(stream), elements, out)
         tape = self.tape
-        with tape.op(op, 3_000), tape.op("record_param_comms", 4_000, extra=collective_detail(meeting)):
+        with tape.op(op, 3_000), tape.op("record_param_comms", 4_000, meeting=meeting):
             tape.call("cudaEventRecordWithFlags", 800)
             tape.call("cudaStreamWaitEvent", 700)
             tape.launch(Work(name, 0, stream, call="cudaLaunchKernelExC", after=(COMPUTE,), meeting=meeting))

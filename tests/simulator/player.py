@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulator.clock import Clock
-from tests.simulator.kineto import Writer
+from tests.simulator.kineto import Origin, Writer
 from tests.simulator.log import COMMUNICATION, COMPUTE, COPY, NO_PATH, OPERANDS, PHASES, Done, Log, Path, longer
 from tests.simulator.machine import Machine
 from tests.simulator.tape import (
@@ -33,7 +33,6 @@ from tests.simulator.tape import (
 )
 
 _NEVER = -1
-_FORWARD_THREAD = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,7 @@ class Running:
     path: Path
     log: Log
     recorded: bool
+    seq: int
     ready: int = _NEVER
     met: int = _NEVER
     end: int = _NEVER
@@ -115,6 +115,7 @@ class Player:
         self._plays = plays
         self._meet = meet
         self._meetings: dict[tuple[tuple[int, ...], str], int] = {}
+        self._seqs: dict[tuple[str, tuple[int, ...]], int] = {}
         self._streams: dict[int, _Stream] = {}
         self._threads = {MAIN: _Thread(writer.pid), AUTOGRAD: _Thread(writer.pid + 77)}
         self._thread = self._threads[MAIN]
@@ -193,7 +194,7 @@ class Player:
         begin, end = self._step_began, self._at(self.now)
         self.log.steps.append((self._step, begin, end))
         span = Span(Kind.ANNOTATION, f"ProfilerStep#{self._step}")
-        self.writer.span(span, self._threads[MAIN].tid, begin, end, self.writer.external(), None, 0)
+        self.writer.span(span, self._threads[MAIN].tid, begin, end, self.writer.external(), None)
 
     def _switch_thread(self, name: str) -> None:
         self._thread = self._threads[name]
@@ -242,8 +243,8 @@ class Player:
         thread = self._thread
         span, began, external, sequence = thread.stack.pop()[:4]
         local = self._at(self.now)
-        number = _FORWARD_THREAD if span.uses is not None else 0
-        self.writer.span(span, thread.tid, began, local, external, sequence, number)
+        seq = self._seqs[span.meeting.group_name, span.meeting.ranks] if span.meeting else 0
+        self.writer.span(span, thread.tid, began, local, external, sequence, seq)
         if span.kind is Kind.ANNOTATION:
             return
         for around in reversed(thread.stack):
@@ -354,6 +355,7 @@ class Player:
                 path=longer(path, "launch", self.machine.latency_ns),
                 log=self.log,
                 recorded=self._recorded,
+                seq=self._next_seq(work.meeting),
             )
             stream = self._stream(work.stream)
             stream.waiting.append(running)
@@ -362,6 +364,14 @@ class Player:
             if before is not None:
                 running.after = (*running.after, before)
         self.settle()
+
+    def _next_seq(self, meeting: Meeting | None) -> int:
+        """Number of a collective in its group."""
+        if meeting is None:
+            return 0
+        key = meeting.group_name, meeting.ranks
+        self._seqs[key] = self._seqs.get(key, 0) + 1
+        return self._seqs[key]
 
     def _stream(self, number: int) -> _Stream:
         if (found := self._streams.get(number)) is None:
@@ -453,7 +463,8 @@ class Player:
         if not running.recorded:
             return
         begin, end, begun = self._at(running.ready), self._at(running.end), self._at(running.begun)
-        self.writer.work(work, begin, end, running.external, running.correlation, (running.tid, begun))
+        origin = Origin(running.tid, begun, running.external, running.correlation, running.seq)
+        self.writer.work(work, begin, end, origin)
         log = running.log
         if running.end > log.critical_end_ns:
             log.critical_end_ns, log.critical = running.end, running.path

@@ -57,26 +57,6 @@ class Kind(enum.Enum):
     ANNOTATION = "user_annotation"
 
 
-@dataclass(slots=True, eq=False)
-class Span:
-    """A range on a CPU thread.
-
-    creates: slot of the autograd node that this op makes. uses: slot whose node this span evaluates (with its inner
-    op). is_node: it is the engine's evaluation of a node. enters: it is a module call.
-    """
-
-    kind: Kind
-    name: str
-    place: Place | None = None
-    phase: Phase | None = None
-    numbered: bool = False
-    creates: int | None = None
-    uses: int | None = None
-    is_node: bool = False
-    enters: bool = False
-    detail: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """A collective or a pair of send and receive: all members have to be there before anything moves.
@@ -93,6 +73,27 @@ class Meeting:
     elements_out: int
     dtype: str = "BFloat16"
     peer: tuple[int, int] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """A range on a CPU thread.
+
+    creates: slot of the autograd node that this op makes. uses: slot whose node this span evaluates (with its inner
+    op). is_node: it is the engine's evaluation of a node. enters: it is a module call. meeting: what it announces.
+    """
+
+    kind: Kind
+    name: str
+    place: Place | None = None
+    phase: Phase | None = None
+    numbered: bool = False
+    creates: int | None = None
+    uses: int | None = None
+    is_node: bool = False
+    enters: bool = False
+    detail: str = ""
+    meeting: Meeting | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -168,12 +169,12 @@ class Tape:
         dims: tuple[tuple[int, ...], ...] = (),
         dtype: str = "c10::BFloat16",
         concrete: tuple[str, ...] | None = None,
-        extra: str = "",
+        meeting: Meeting | None = None,
     ) -> Iterator[None]:
         """A dispatcher call that takes `ns` besides what it holds; half of it before, half after."""
-        detail = shapes(dims, dtype, concrete) + extra if dims else extra
+        detail = shapes(dims, dtype, concrete) if dims else ""
         numbered = numbered or creates is not None
-        with self.span(Span(Kind.OP, name, place, phase, numbered, creates, detail=detail)):
+        with self.span(Span(Kind.OP, name, place, phase, numbered, creates, detail=detail, meeting=meeting)):
             self.cpu(ns // 2)
             yield
             self.cpu(ns - ns // 2)
