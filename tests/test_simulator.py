@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulator import vocabulary
 from tests.simulator.cluster import Cluster
 from tests.simulator.job import Job, plays_of
 from tests.simulator.kineto import Writer
@@ -23,8 +24,10 @@ from tests.simulator.player import Player
 from tests.simulator.presets import PRESETS
 from tests.simulator.run import simulate
 from tests.simulator.schedules import SCHEDULES, gpipe
+from tests.test_real_traces import FILES
 
 FOLDER = Path(__file__).resolve().parent / "simulator"
+REAL = [path for path in FILES if path.stat().st_size > 1000]
 CHAIN = Job(
     "chain",
     sizes=Sizes(sequence=1024, hidden=1024),
@@ -220,17 +223,42 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path):
     job = PRESETS["straggler"]
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         simulate(replace(job, seed=seed), tmp_path / name)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-        assert path.read_bytes() != (tmp_path / "c" / path.name).read_bytes()
+    written = [path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.json*")]
+    assert len(written) == job.ranks + 1
+    for path in written:
+        assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes()
+        assert (tmp_path / "a" / path).read_bytes() != (tmp_path / "c" / path).read_bytes()
 
 
 def test_every_trace_says_that_it_is_synthetic(tmp_path: Path):
     simulate(PRESETS["moe"], tmp_path)
-    for path in tmp_path.glob("*.json.gz"):
+    for path in tmp_path.rglob("*.json.gz"):
         document = json.loads(gzip.decompress(path.read_bytes()))
         assert document["synthetic"] == "tests.simulator moe"
         assert document["traceEvents"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_traces_use_the_words_of_real_traces(tmp_path: Path, preset: str):
+    simulate(replace(PRESETS[preset], steps=1), tmp_path)
+    words = vocabulary.words_of(vocabulary.load(path) for path in sorted(tmp_path.rglob("*.json.gz"))[:2])
+    known = json.loads(vocabulary.FILE.read_text(encoding="utf-8"))
+    assert vocabulary.strange(words, known) == []
+    assert {"X cpu_op", "X kernel", "X cuda_runtime", "s ac2g", "f ac2g", "top level"} <= set(words)
+
+
+def test_a_word_that_no_real_trace_has_is_found():
+    known = json.loads(vocabulary.FILE.read_text(encoding="utf-8"))
+    event = {"ph": "X", "cat": "kernel", "args": {"correlation": "7", "invented": 1}}
+    strange = vocabulary.strange(vocabulary.words_of([[event]]), known)
+    assert strange == [("X kernel", "correlation", "str"), ("X kernel", "invented", "int")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL, reason="the public traces are not at hand")
+def test_the_vocabulary_is_that_of_the_real_traces():
+    words = vocabulary.words_of(map(vocabulary.load, REAL))
+    assert json.loads(vocabulary.FILE.read_text(encoding="utf-8")) == words
 
 
 def test_ranks_that_wait_for_ever_are_an_error(tmp_path: Path):

@@ -38,7 +38,7 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[di
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
             simulate(PRESETS[name], folder)
-            analysis = tracetools.load(folder, workers=1).analysis
+            analysis = tracetools.load(folder / "traces", workers=1).analysis
             check_invariants(analysis)
             answer = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
             made[name] = answer, msgspec.json.decode(msgspec.json.encode(analysis))

@@ -1,4 +1,4 @@
-"""Runs a job. In: `Job`, a folder. Out: a trace per rank and `truth.json`, both marked as synthetic."""
+"""Runs a job. In: `Job`, a folder. Out: `traces/`, a file per rank, and `truth.json`, all marked as synthetic."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _BYTES = 2
 
 
 def simulate(job: Job, folder: Path) -> dict[str, Any]:
-    """Write one trace per rank and the truth about them; returns the truth."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write `traces/`, a file per rank, and `truth.json` about them; returns the truth."""
+    traces = folder / "traces"
+    traces.mkdir(parents=True, exist_ok=True)
     cluster = Cluster(lambda meeting: job.machine.transfer_ns(_moved(meeting)))
     players = []
     for rank in range(job.ranks):
-        path = folder / f"rank-{rank:05d}.trace.json.gz"
+        path = traces / f"rank-{rank:05d}.trace.json.gz"
         writer = Writer(path, rank, 4000 + rank, 0, head_of(job, rank), job.frames)
         players.append(
             Player(rank, plays_of(job, rank), job.machine_of(rank), job.clock_of(rank), writer, cluster.meet, job.seed)
