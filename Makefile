@@ -5,10 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := build/peers-venv
 PATHS := tracetools collectors tests samples benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format bench golden samples clean
+.PHONY: help setup peers demo test test-all check format bench golden samples clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -25,6 +26,13 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+peers: $(PEERS)/.ready ## make an environment with the tools that tests compare with
+
+$(PEERS)/.ready: tests/peers/requirements.txt
+	@$(PYTHON) -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 demo: $(READY) ## analyze two recorded trainings: a GPT on two CPU ranks, a ResNet on an MI300X
 	@$(BIN)/tracetools analyze samples/ddp_gpt_cpu
 	@echo
@@ -33,7 +41,7 @@ demo: $(READY) ## analyze two recorded trainings: a GPT on two CPU ranks, a ResN
 test: $(READY) ## run the tests that take seconds
 	@$(BIN)/python -m pytest -m "not slow"
 
-test-all: $(READY) ## run every test
+test-all: $(READY) $(PEERS)/.ready ## run every test, those beside HTA and Perfetto too (wants node)
 	@$(BIN)/python -m pytest
 
 check: $(READY) ## format, lint, types and the quick tests; what a change must pass

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+collect_ignore = ["peers/perfetto_query.py"]  # runs in an environment of its own
+
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 

@@ -238,9 +238,9 @@ def test_every_trace_says_that_it_is_synthetic(tmp_path: Path):
         assert document["traceEvents"]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", [name for name, job in PRESETS.items() if not job.faults])
 def test_traces_use_the_words_of_real_traces(tmp_path: Path, preset: str):
-    simulate(replace(PRESETS[preset], steps=1), tmp_path)
+    simulate(PRESETS[preset], tmp_path)
     words = vocabulary.words_of(vocabulary.load(path) for path in sorted(tmp_path.rglob("*.json.gz"))[:2])
     known = json.loads(vocabulary.FILE.read_text(encoding="utf-8"))
     assert vocabulary.strange(words, known) == []

@@ -26,6 +26,8 @@ from tracetools.settings import Settings
 from tracetools.table import Trace
 from tracetools.timeline.stages import Place, find_place
 
+_MOST_RANKS = 1_000_000
+
 
 def analyze_file(
     source: TraceInput, settings: Settings, progress: Callable[[int], None] | None = None, processes: int = 1
@@ -62,8 +64,10 @@ def analyze_trace(trace: Trace, source: TraceInput, settings: Settings) -> RankR
     )
 
 
-def reduce_results(results: Iterable[RankResult], found: Sequence[Finding] = ()) -> Analysis:
+def reduce_results(results: Iterable[RankResult], found: Sequence[Finding] = (), *, picked: bool = False) -> Analysis:
     """One document out of all ranks' results, in the order of rank, then file.
+
+    picked: the user asked for some ranks only, so that others are not missing.
 
     Raises NothingReadable where no file could be read.
     """
@@ -72,6 +76,7 @@ def reduce_results(results: Iterable[RankResult], found: Sequence[Finding] = ())
     if not readable:
         raise NothingReadable("\n".join(finding.message for each in ordered for finding in each.findings))
     findings = [*found, *(finding for each in ordered for finding in each.findings), *_uncommon_steps(readable)]
+    findings += [] if picked else _missing_ranks([each.input for each in ordered])
     return Analysis(
         schema_version=SCHEMA_VERSION,
         tracetools_version=__version__,
@@ -136,7 +141,14 @@ def _input_row(structure: Structure, source: TraceInput, place: Place) -> Input:
         span_ns=span,
         rank_source=source.rank_source,
         bytes=trace.bytes_read,
+        world_size=_world_size(trace),
     )
+
+
+def _world_size(trace: Trace) -> int | None:
+    info = trace.metadata.get("distributedInfo")
+    size = info.get("world_size") if isinstance(info, dict) else None
+    return size if isinstance(size, int) and 0 < size < _MOST_RANKS else None
 
 
 def _device_name(structure: Structure) -> str | None:
@@ -173,3 +185,15 @@ def _uncommon_steps(results: Sequence[RankResult]) -> list[Finding]:
     listed = " and ".join(f"{step} (rank {', '.join(ranks)})" for step, ranks in sorted(ranks_of.items())[:8])
     message = f"steps {listed} not common to all ranks; compare ranks by step number only"
     return [Finding("steps_not_common", Severity.WARNING, message, count=len(ranks_of), affects=("steps",))]
+
+
+def _missing_ranks(inputs: Sequence[Input]) -> list[Finding]:
+    """A warning where several ranks of a job are here but not all; one rank alone was meant to be alone."""
+    here = {each.rank for each in inputs if each.rank is not None}
+    world = max((each.world_size or 0 for each in inputs), default=0)
+    missing = sorted(set(range(world)) - here)
+    if len(here) < 2 or not missing:
+        return []
+    listed = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+    message = f"rank {listed} of {world} in no input; figures are those of the other {len(here)}"
+    return [Finding("ranks_missing", Severity.WARNING, message, count=len(missing), affects=("inputs",))]

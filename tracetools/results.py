@@ -32,6 +32,7 @@ class Input(msgspec.Struct, frozen=True):
     """One input file and what became of it.
 
     events: complete events read. steps: numbers of the steps found. span_ns: first start to last end of all events.
+    world_size: ranks of the whole job, where the file says it.
     """
 
     path: str
@@ -46,6 +47,7 @@ class Input(msgspec.Struct, frozen=True):
     span_ns: int | None
     rank_source: str | None
     bytes: int
+    world_size: int | None = None
 
 
 class PhaseTime(msgspec.Struct, frozen=True):

@@ -133,7 +133,9 @@ def analyze(paths: Sequence[str | os.PathLike[str]], settings: Settings, progres
     inputs = _chosen(discovery.inputs, settings)
     workers = _workers(inputs, settings)
     engine = serial.map_ranks if workers == 1 or len(inputs) == 1 else processes.map_ranks
-    analysis = reduce_results(engine(inputs, settings, workers, progress), discovery.findings)
+    analysis = reduce_results(
+        engine(inputs, settings, workers, progress), discovery.findings, picked=settings.ranks is not None
+    )
     check_steps(analysis, settings)
     return Run(analysis)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.simulator import model
 from tests.simulator.clock import Clock
+from tests.simulator.faults import Fault
 from tests.simulator.kineto import BASE_NS
 from tests.simulator.machine import Machine
 from tests.simulator.model import Groups, Recorder, Sizes, Style
@@ -24,7 +25,7 @@ class Job:
     index runs fastest, the pipeline index slowest. chunks: virtual stages a rank holds. clocks: one per host. slow:
     factor on GPU times by rank. opens: number of the first recorded step by rank, if not the first of all. shape:
     "transformer", "linears" (a chain of products) or "graphs" (one CUDA graph a step). frames: modules as Python frames
-    instead of ranges.
+    instead of ranges. faults: what is spoilt afterwards, by rank; the truth is that of what happened.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Job:
     shape: str = "transformer"
     frames: bool = False
     optimizer: bool = True
+    faults: dict[int, tuple[Fault, ...]] = field(default_factory=dict)
     seed: int = 1
 
     @property

@@ -144,8 +144,13 @@ class Writer:
             f'"args": {{{outer}"cbid": {_CBID[name]}, "correlation": {correlation}}}}}'
         )
 
+    def launch(self, name: str, end: int, origin: Origin) -> None:
+        """A call that starts work: however many kernels it has, the arrow begins once."""
+        self.call(name, origin.tid, origin.begun, end, origin.external, origin.correlation)
+        self._arrow_end("s", "ac2g", origin.correlation, self.pid, origin.tid, origin.begun)
+
     def work(self, work: Work, begin: int, end: int, origin: Origin) -> None:
-        """A kernel, copy or set, with the arrow from its launch call."""
+        """A kernel, copy or set, with the head of the arrow from its launch call."""
         outer = "" if origin.external is None else f'"External id": {origin.external}, '
         common = f'"device": {self.device}, "context": 1, "stream": {work.stream}, "correlation": {origin.correlation}'
         graph = f'"graph id": {work.graph[0]}, "graph node id": {work.graph[1]}'
@@ -160,19 +165,20 @@ class Writer:
             f'{{"ph": "X", "cat": "{work.category}", "name": "{work.name}", "pid": {self.device}, '
             f'"tid": {work.stream}, "ts": {_us(FIRST_NS + begin)}, "dur": {_us(end - begin)}, "args": {{{detail}}}}}'
         )
-        self._arrow("ac2g", origin.correlation, (self.pid, origin.tid, origin.begun), (self.device, work.stream, begin))
+        self._arrow_end("f", "ac2g", origin.correlation, self.device, work.stream, begin)
 
     def forward_backward(self, source: tuple[int, int], target: tuple[int, int]) -> None:
         """The arrow from a forward op to its node; both as (thread, begin)."""
         self._flow += 1
-        self._arrow("fwdbwd", self._flow, (self.pid, *source), (self.pid, *target))
+        self._arrow_end("s", "fwdbwd", self._flow, self.pid, *source)
+        self._arrow_end("f", "fwdbwd", self._flow, self.pid, *target)
 
-    def _arrow(self, name: str, number: int, source: tuple[int, int, int], target: tuple[int, int, int]) -> None:
-        for phase, (pid, tid, ts), more in (("s", source, ""), ("f", target, ', "bp": "e"')):
-            self._add(
-                f'{{"ph": "{phase}", "id": {number}, "pid": {pid}, "tid": {tid}, "ts": {_us(FIRST_NS + ts)}, '
-                f'"cat": "{name}", "name": "{name}"{more}}}'
-            )
+    def _arrow_end(self, phase: str, name: str, number: int, pid: int, tid: int, ts: int) -> None:
+        more = ', "bp": "e"' if phase == "f" else ""
+        self._add(
+            f'{{"ph": "{phase}", "id": {number}, "pid": {pid}, "tid": {tid}, "ts": {_us(FIRST_NS + ts)}, '
+            f'"cat": "{name}", "name": "{name}"{more}}}'
+        )
 
     def close(self) -> None:
         self._write(f'\n], "traceName": "{self._name}"}}\n')

@@ -335,7 +335,8 @@ class Player:
         self._correlation += 1
         self.log.launches += 1
         tid, external = self._thread.tid, self._external()
-        self.writer.call(works[0].call, tid, self._at(begun), self._at(self.now), external, self._correlation)
+        origin = Origin(tid, self._at(begun), external, self._correlation, 0)
+        self.writer.launch(works[0].call, self._at(self.now), origin)
         stack = [each for each in self._thread.stack if each[0].kind is not Kind.ANNOTATION]
         place, phase = (stack[-1][4], stack[-1][5]) if stack else (UNATTRIBUTED, Phase.OTHER)
         for work in works:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from tests.simulator.clock import Clock
+from tests.simulator.faults import Fault
 from tests.simulator.job import Job
 from tests.simulator.machine import Machine
 from tests.simulator.model import Sizes, Style
@@ -49,6 +50,8 @@ _ALL = (
         hosts=2,
         clocks=(Clock(), Clock(-5_000_000, 40)),
         machine=Machine(noise=0.05),
+        steps=3,
+        opens={3: 11},
     ),
     Job(
         "straggler",
@@ -57,6 +60,7 @@ _ALL = (
         data=4,
         slow={3: 1.3},
         machine=Machine(noise=0.05, pause_every=500, pause_ns=200_000),
+        steps=3,
     ),
     Job("tp_sequence_parallel", sizes=_MEDIUM, style=Style("te", sequence_parallel=True), layers=2, tensor=2),
     Job("tp_plain", sizes=_MEDIUM, layers=2, tensor=2, frames=True),
@@ -64,6 +68,15 @@ _ALL = (
     Job("graphs", sizes=_MEDIUM, shape="graphs", optimizer=False),
     Job(
         "frozen", sizes=_SMALL, layers=2, style=Style(frozen=("blocks.0.attn.qkv", "blocks.0.mlp.fc1")), micro_batches=2
+    ),
+    Job(
+        "faulty",
+        sizes=_SMALL,
+        layers=2,
+        data=8,
+        steps=3,
+        opens={7: 11},
+        faults={rank: (fault,) for rank, fault in enumerate(Fault)},
     ),
     Job("full_queue", sizes=_MEDIUM, layers=4, machine=Machine(queue_depth=16)),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.simulator import pipeline, truth
 from tests.simulator.cluster import Cluster, Held
+from tests.simulator.faults import spoil
 from tests.simulator.job import Job, head_of, plays_of
 from tests.simulator.kineto import Writer
 from tests.simulator.player import Player
@@ -34,6 +35,11 @@ def simulate(job: Job, folder: Path) -> dict[str, Any]:
         player.settle()
         player.writer.close()
     answer = _truth(job, players, cluster.held)
+    answer["faults"] = [
+        {"rank": rank, "fault": fault, "records": spoil(traces / f"rank-{rank:05d}.trace.json.gz", fault)}
+        for rank, faults in sorted(job.faults.items())
+        for fault in faults
+    ]
     (folder / "truth.json").write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
     return answer
 

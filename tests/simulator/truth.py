@@ -159,7 +159,9 @@ def _window(
 
 def idle_gaps(log: Log, works: list[Done]) -> list[dict[str, Any]]:
     """Each time when nothing ran, by what the work that ends it was waiting for."""
-    gaps = []
+    gaps: list[dict[str, Any]] = []
+    if not works:
+        return gaps
     reach = works[0].start_ns
     waits = list(zip(log.waits[::2], log.waits[1::2], strict=True))
     for work in works:
