@@ -61,9 +61,11 @@ golden: $(READY) ## rewrite the golden files; look at the diff before you keep i
 	@$(BIN)/python -m pytest tests/report tests/test_cli.py -q --golden
 	@git --no-pager diff --stat -- tests/golden
 
-samples: $(READY) ## derive the figures of the samples from their raw JSON, and hold tracetools to them
+samples: $(READY) ## write the synthetic samples, derive the figures of all, and hold tracetools to them
+	@$(BIN)/python -m tests.simulator te_small_batch --out samples/synthetic_te_small_batch
+	@$(BIN)/python -m tests.simulator te_pipeline --out samples/synthetic_te_pipeline
 	@$(BIN)/python samples/check.py
-	@$(BIN)/python -m pytest tests/test_samples.py -q
+	@$(BIN)/python -m pytest tests/test_samples.py tests/test_synthetic_samples.py -q
 
 clean: ## remove the environment and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
