@@ -19,9 +19,9 @@ from tests.simulator.cluster import Cluster
 from tests.simulator.job import Job, plays_of
 from tests.simulator.kineto import Writer
 from tests.simulator.machine import IDEAL, Machine
-from tests.simulator.model import Sizes, Style
 from tests.simulator.player import Player
 from tests.simulator.presets import PRESETS
+from tests.simulator.recorder import Sizes, Style
 from tests.simulator.run import simulate
 from tests.simulator.schedules import SCHEDULES, gpipe
 from tests.test_real_traces import FILES

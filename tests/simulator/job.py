@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.simulator import model
+from tests.simulator import communication, layers, recorder, te_layers
+from tests.simulator.checkpoint import checkpointed
 from tests.simulator.clock import Clock
 from tests.simulator.faults import Fault
 from tests.simulator.kineto import BASE_NS
 from tests.simulator.machine import Machine
-from tests.simulator.model import Groups, Recorder, Sizes, Style
 from tests.simulator.player import Play, StepBegins
+from tests.simulator.recorder import Groups, Recorder, Sizes, Style
 from tests.simulator.schedules import SCHEDULES
-from tests.simulator.tape import AUTOGRAD, COMPUTE, MAIN, OPTIMIZER, UNATTRIBUTED, Meeting, Phase, Tape, Work
+from tests.simulator.tape import AUTOGRAD, COMPUTE, MAIN, OPTIMIZER, UNATTRIBUTED, Meeting, Phase, Place, Tape, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,8 @@ def head_of(job: Job, rank: int) -> dict[str, Any]:
     groups = job.groups_of(rank)
     listed = [("0", "default_pg", tuple(range(job.ranks)))]
     listed += [
-        (str(stream), model._description(stream), ranks)
-        for stream, ranks in ((model.NCCL_TENSOR, groups.tensor), (model.NCCL_DATA, groups.data))
+        (str(stream), recorder.describe(stream), ranks)
+        for stream, ranks in ((recorder.NCCL_TENSOR, groups.tensor), (recorder.NCCL_DATA, groups.data))
         if len(ranks) > 1
     ]
     stage, data, tensor = job.place_of(rank)
@@ -161,6 +162,12 @@ def _step(job: Job, tapes: Tapes, actions: list[tuple[str, int, int]], stage: in
             yield Play(sent)
 
 
+_STREAMS = {
+    True: (recorder.SEND_FORWARD, recorder.RECEIVE_FORWARD),
+    False: (recorder.SEND_BACKWARD, recorder.RECEIVE_BACKWARD),
+}
+
+
 class Tapes:
     """The tapes of one rank, each recorded when first asked for."""
 
@@ -168,12 +175,13 @@ class Tapes:
         self.job, self.rank = job, rank
         self.stage, self.data, self.tensor = job.place_of(rank)
         self._made: dict[object, Tape] = {}
-        self._nodes: dict[int, list[model.Node]] = {}
+        self._nodes: dict[int, list[recorder.Node]] = {}
         self._left: dict[int, int] = {}
+        self._places: dict[tuple[str, Place | None], Place] = {}
 
     def _recorder(self, tape: Tape) -> Recorder:
         job = self.job
-        return Recorder(tape, job.machine_of(self.rank), job.sizes, job.style, job.groups_of(self.rank))
+        return Recorder(tape, job.machine_of(self.rank), job.sizes, job.style, job.groups_of(self.rank), self._places)
 
     def forward(self, chunk: int) -> Tape:
         """The forward of one chunk; its nodes are kept for the backward."""
@@ -183,7 +191,7 @@ class Tapes:
         rec = self._recorder(tape)
         virtual = chunk * self.job.pipeline + self.stage
         if virtual > 0:
-            rec.after = (model.RECEIVE_FORWARD + chunk,)
+            rec.after = (recorder.RECEIVE_FORWARD + chunk,)
         tape.cpu(15_000)
         self._record_forward(rec, virtual)
         self._nodes[chunk] = rec.nodes
@@ -194,22 +202,22 @@ class Tapes:
         last = virtual == job.pipeline * job.chunks - 1
         with rec.module("(root)", "model.Model", 5_000):
             if virtual == 0 and job.shape == "transformer":
-                model.embedding(rec)
+                layers.embedding(rec)
             for number in job.layers_of(virtual):
                 self._record_layer(rec, number)
             if last and job.shape == "transformer":
-                model.layer_norm(rec, "norm")
-                model.linear(rec, "head", sizes.hidden, sizes.vocabulary)
+                layers.layer_norm(rec, "norm")
+                layers.linear(rec, "head", sizes.hidden, sizes.vocabulary)
         if last and job.shape == "transformer":
-            model.loss(rec)
+            layers.loss(rec)
 
     def _record_layer(self, rec: Recorder, number: int) -> None:
         hidden, te = self.job.sizes.hidden, self.job.style.library == "te"
         if self.job.shape == "linears":
-            (model.te_linear if te else model.linear)(rec, f"layers.{number}", hidden, hidden)
+            (te_layers.te_linear if te else layers.linear)(rec, f"layers.{number}", hidden, hidden)
             return
-        block = model.te_block if te else model.torch_block
-        model.checkpointed(rec, lambda each: block(each, number))
+        block = te_layers.te_block if te else layers.torch_block
+        checkpointed(rec, lambda each: block(each, number))
 
     def backward(self, chunk: int, kind: str, *, reduces: bool) -> Tape:
         """The backward of one chunk, on the engine's thread."""
@@ -220,7 +228,7 @@ class Tapes:
         rec = self._recorder(tape)
         rec.reduces = reduces
         if chunk * self.job.pipeline + self.stage < self.job.pipeline * self.job.chunks - 1:
-            rec.after = (model.RECEIVE_BACKWARD + chunk,)
+            rec.after = (recorder.RECEIVE_BACKWARD + chunk,)
         tape.cpu(20_000)
         tape.thread(AUTOGRAD)
         tape.cpu(10_000)
@@ -253,9 +261,7 @@ class Tapes:
         meeting = Meeting(
             "send" if sends else "recv", ranks, f"{source}>{target}", "0", "default_pg", elements, elements, peer=ranks
         )
-        streams = (
-            (model.SEND_FORWARD, model.RECEIVE_FORWARD) if forward else (model.SEND_BACKWARD, model.RECEIVE_BACKWARD)
-        )
+        streams = _STREAMS[forward]
         stream = streams[0 if sends else 1] + own // job.pipeline
         name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
         work = Work(name, 0, stream, call="cudaLaunchKernelExC", after=(COMPUTE,) if sends else (), meeting=meeting)
@@ -290,9 +296,9 @@ class Tapes:
         rec.bucket = sum(self._left.values())
         if rec.bucket and job.data > 1:
             with tape.op("c10d::barrier", 2_000, place=UNATTRIBUTED, phase=Phase.OTHER):
-                model.reduce_gradients(rec)
+                communication.reduce_gradients(rec)
         if job.data > 1:
-            rec.wait(model.NCCL_DATA)
+            rec.wait(recorder.NCCL_DATA)
         with tape.annotation("Optimizer.step#AdamW.step"):
             tape.cpu(12_000)
             with tape.op("aten::_fused_adamw_", 20_000, place=OPTIMIZER, phase=Phase.OPTIMIZER):

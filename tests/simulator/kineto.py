@@ -144,6 +144,13 @@ class Writer:
             f'"args": {{{outer}"cbid": {_CBID[name]}, "correlation": {correlation}}}}}'
         )
 
+    def overhead(self, begin: int, end: int) -> None:
+        """The profiler wanted a buffer; Kineto puts such records on no thread of the job."""
+        self._add(
+            f'{{"ph": "X", "cat": "overhead", "name": "Activity Buffer Request", "pid": -1, "tid": 0, '
+            f'"ts": {_us(FIRST_NS + begin)}, "dur": {_us(end - begin)}}}'
+        )
+
     def launch(self, name: str, end: int, origin: Origin) -> None:
         """A call that starts work: however many kernels it has, the arrow begins once."""
         self.call(name, origin.tid, origin.begun, end, origin.external, origin.correlation)

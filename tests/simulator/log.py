@@ -61,6 +61,7 @@ class Log:
     """cpu_ns: by (step, place, phase). entries, nodes: module calls and autograd nodes by (place, phase).
 
     moments, holders: from each moment on the CPU was at a place. waits: begin and end of each blocking call's wait.
+    overheads: the same of each stop for the profiler.
     chunks: what each pipeline action was: (kind, stage, micro-batch, step). steps: number, begin and end. critical: the
     path to the last end of GPU work, which was at critical_end_ns of true time.
     """
@@ -72,6 +73,7 @@ class Log:
     moments: array[int] = field(default_factory=lambda: array("q"))
     holders: array[int] = field(default_factory=lambda: array("q"))
     waits: array[int] = field(default_factory=lambda: array("q"))
+    overheads: array[int] = field(default_factory=lambda: array("q"))
     chunks: list[tuple[str, int, int, int]] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
     launches: int = 0

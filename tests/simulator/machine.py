@@ -12,7 +12,8 @@ class Machine:
     cpu_share: factor on all CPU times. launch_ns: length of a launch call. latency_ns: from the call's begin to the
     earliest start of the work. spacing_ns: between two works of a stream. queue_depth: launches not yet ended before a
     launch call blocks. noise: relative standard deviation of CPU times. pause_every, pause_ns: a garbage collector's
-    pause after so many CPU instructions.
+    pause after so many CPU instructions. buffer_every, buffer_ns: after so many launches the profiler wants a buffer,
+    and the CPU waits for it. fp8_share: factor on the length of products in fp8.
     """
 
     cpu_share: float = 1.0
@@ -29,6 +30,9 @@ class Machine:
     noise: float = 0.0
     pause_every: int = 0
     pause_ns: int = 0
+    buffer_every: int = 0
+    buffer_ns: int = 0
+    fp8_share: float = 0.5
     gpu_share: float = 1.0
 
     def product_ns(self, flops: int) -> int:

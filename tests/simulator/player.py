@@ -306,11 +306,21 @@ class Player:
         stream = self._stream(works[0].stream)
         while stream.queued and stream.queued[0].end != _NEVER and stream.queued[0].end <= self.now:
             stream.queued.popleft()
+        self._buffer()
         begun = self.now
         if len(stream.queued) + len(works) > self.machine.queue_depth and stream.queued:
             self._wait_for(stream.queued[0], lambda: self._enter_queue(works, begun))
             return
         self._enqueue(works, begun)
+
+    def _buffer(self) -> None:
+        """Now and then the profiler needs a new buffer before the launch can be recorded."""
+        machine = self.machine
+        if machine.buffer_every and (self.log.launches + 1) % machine.buffer_every == 0:
+            begin = self._at(self.now)
+            self.now += machine.buffer_ns
+            self.writer.overhead(begin, self._at(self.now))
+            self.log.overheads.extend((begin, self._at(self.now)))
 
     def _enter_queue(self, works: tuple[Work, ...], begun: int) -> None:
         """A slot is free: the launch call that waited for it goes on."""

@@ -9,7 +9,7 @@ from tests.simulator.clock import Clock
 from tests.simulator.faults import Fault
 from tests.simulator.job import Job
 from tests.simulator.machine import Machine
-from tests.simulator.model import Sizes, Style
+from tests.simulator.recorder import Sizes, Style
 
 _SMALL = Sizes(batch=1, sequence=256, hidden=512, heads=8, vocabulary=1024)
 _MEDIUM = Sizes(batch=1, sequence=2048, hidden=2048, heads=16, vocabulary=8192)
@@ -40,6 +40,7 @@ _ALL = (
         pipeline=2,
         layers=4,
     ),
+    replace(_PIPELINE, name="gpipe", schedule="gpipe", pipeline=2, layers=4, micro_batches=4),
     replace(_PIPELINE, name="slow_stage", slow={2: 1.5}),
     replace(_PIPELINE, name="te_pipeline", style=Style("te"), pipeline=2, layers=4, micro_batches=4),
     Job(
@@ -65,6 +66,9 @@ _ALL = (
     Job("tp_sequence_parallel", sizes=_MEDIUM, style=Style("te", sequence_parallel=True), layers=2, tensor=2),
     Job("tp_plain", sizes=_MEDIUM, layers=2, tensor=2, frames=True),
     Job("moe", sizes=replace(_SMALL, experts=4), layers=2, data=2),
+    Job("te_fp8", sizes=_SMALL, style=Style("te", fp8=True), layers=2, micro_batches=2),
+    Job("dependent_launch", sizes=_MEDIUM, style=Style("te", overlap_ns=1_000), layers=2),
+    Job("profiler_stops", sizes=_SMALL, layers=2, machine=Machine(buffer_every=40, buffer_ns=900_000)),
     Job("graphs", sizes=_MEDIUM, shape="graphs", optimizer=False),
     Job(
         "frozen", sizes=_SMALL, layers=2, style=Style(frozen=("blocks.0.attn.qkv", "blocks.0.mlp.fc1")), micro_batches=2

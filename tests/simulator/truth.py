@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tests.simulator.cluster import Held
@@ -35,30 +35,30 @@ def modules(log: Log, rank: int, path_of: Callable[[Place], str]) -> list[dict[s
     places = {each for place in log.places for each in place.around} | {UNATTRIBUTED, OPTIMIZER}
     rows = []
     for place in sorted(places, key=lambda each: each.path):
-        inside = {number for number, other in enumerate(log.places) if place in other.around}
-        own = {number for number in inside if log.places[number] is place}
+        below = {number for number, other in enumerate(log.places) if place in other.around}
+        own = {number for number in below if log.places[number] is place}
         row: dict[str, Any] = {"rank": rank, "path": path_of(place)}
         row["parent"] = path_of(place.parent) if place.parent else None
         bracketed = place in (UNATTRIBUTED, OPTIMIZER)
-        mine = [each for each in works if each.place in inside]
+        mine = [each for each in works if each.place in below]
         for name, code in _COLUMNS.items():
-            row[name] = _phase(log, mine, inside, own, {code, _OPTIMIZER} if name == "other" else {code})
-            row[name]["calls"] = _calls(log, inside, own, code)
-        row["total"] = _phase(log, mine, inside, own, set(range(len(PHASES))))
+            row[name] = _phase(log, mine, below, own, {code, _OPTIMIZER} if name == "other" else {code})
+            row[name]["calls"] = _calls(log, below, own, code)
+        row["total"] = _phase(log, mine, below, own, set(range(len(PHASES))))
         row["calls"] = 0 if bracketed else row["forward"]["calls"]
         reduced = [each for each in mine if each.phase == _ACCUMULATE]
         row["grad_accumulation_ns"] = _busy(each for each in reduced if each.kind != COMMUNICATION)
         row["grad_sync_ns"] = _busy(each for each in reduced if each.kind == COMMUNICATION)
-        row["grad_accumulation_cpu_ns"] = _cpu(log, inside, {_ACCUMULATE})
+        row["grad_accumulation_cpu_ns"] = _cpu(log, below, {_ACCUMULATE})
         rows.append(row)
     return rows
 
 
-def _phase(log: Log, works: list[Done], inside: set[int], own: set[int], codes: set[int]) -> dict[str, int]:
+def _phase(log: Log, works: list[Done], below: set[int], own: set[int], codes: set[int]) -> dict[str, int]:
     mine = [each for each in works if each.phase in codes]
     busy = _busy(mine)
     return {
-        "cpu_ns": _cpu(log, inside, codes),
+        "cpu_ns": _cpu(log, below, codes),
         "self_cpu_ns": _cpu(log, own, codes),
         "gpu_busy_ns": busy,
         "self_gpu_busy_ns": busy - _busy(each for each in mine if each.place not in own),
@@ -76,9 +76,9 @@ def _busy(works: Iterable[Done]) -> int:
     return length_of_union((each.start_ns, each.end_ns) for each in works)
 
 
-def _calls(log: Log, inside: set[int], own: set[int], code: int) -> int:
+def _calls(log: Log, below: set[int], own: set[int], code: int) -> int:
     """Module calls; for backward the nodes of the module and all below it."""
-    counted, places = (log.nodes, inside) if code == _BACKWARD else (log.entries, own)
+    counted, places = (log.nodes, below) if code == _BACKWARD else (log.entries, own)
     return sum(count for (place, phase), count in counted.items() if place in places and phase == code)
 
 
@@ -163,23 +163,34 @@ def idle_gaps(log: Log, works: list[Done]) -> list[dict[str, Any]]:
     if not works:
         return gaps
     reach = works[0].start_ns
-    waits = list(zip(log.waits[::2], log.waits[1::2], strict=True))
+    waits, overheads = pairs(log.waits), pairs(log.overheads)
     for work in works:
         if work.start_ns > reach:
-            gaps.append(_gap(work, reach, waits))
+            gaps.append(_gap(work, reach, waits, overheads))
         reach = max(reach, work.end_ns)
     return gaps
 
 
-def _gap(work: Done, begin: int, waits: list[tuple[int, int]]) -> dict[str, Any]:
+def pairs(flat: Sequence[int]) -> list[tuple[int, int]]:
+    """Begins and ends, written one after the other."""
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def inside(intervals: Iterable[tuple[int, int]], begin: int, end: int) -> int:
+    """How much of a stretch a set of intervals covers."""
+    return length_of_union((max(low, begin), min(high, end)) for low, high in intervals if low < end and high > begin)
+
+
+def _gap(work: Done, begin: int, waits: list[tuple[int, int]], overheads: list[tuple[int, int]]) -> dict[str, Any]:
     end = work.start_ns
     call = min(max(work.call_ns, begin), end)
     called = min(max(work.called_ns, call), end)
     arrived = min(max(work.arrived_ns, called), end)
-    blocked = length_of_union((max(low, begin), min(high, call)) for low, high in waits if low < call and high > begin)
+    blocked, profiler = inside(waits, begin, call), inside(overheads, begin, call)
     causes = {
-        "host": call - begin - blocked,
+        "host": call - begin - blocked - profiler,
         "host_blocked": blocked,
+        "profiler": profiler,
         "launch_call": called - call,
         "device": end - called if arrived == called or end == arrived else arrived - called,
         "dependency": 0 if arrived == called or end == arrived else end - arrived,
@@ -230,7 +241,7 @@ def launch_gaps(log: Log, rank: int, path_of: Callable[[Place], str]) -> list[di
     def row_of(place: Place, phase: int) -> dict[str, int]:
         return rows[path_of(place), PHASES[phase].value]
 
-    waits = list(zip(log.waits[::2], log.waits[1::2], strict=True))
+    waits, overheads = pairs(log.waits), pairs(log.overheads)
     for gap in idle_gaps(log, log.works()):
         row = row_of(log.places[gap["place"]], gap["phase"])
         row["gaps"] += 1
@@ -238,10 +249,8 @@ def launch_gaps(log: Log, rank: int, path_of: Callable[[Place], str]) -> list[di
         row["device_ns"] += gap["causes"]["device"]
         for holder, begin, end in _held(log, gap["start"], gap["call"]):
             place, phase = divmod(holder, len(PHASES)) if holder >= 0 else (-1, _OTHER)
-            blocked = length_of_union(
-                (max(low, begin), min(high, end)) for low, high in waits if low < end and high > begin
-            )
-            row_of(log.places[place] if place >= 0 else UNATTRIBUTED, phase)["host_ns"] += end - begin - blocked
+            idle = inside(waits, begin, end) + inside(overheads, begin, end)
+            row_of(log.places[place] if place >= 0 else UNATTRIBUTED, phase)["host_ns"] += end - begin - idle
     return [{"rank": rank, "path": path, "phase": phase, **row} for (path, phase), row in sorted(rows.items())]
 
 
