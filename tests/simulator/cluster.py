@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulator.player import Player, Running
+from tests.simulator.gpu import Gpu, Running
+from tests.simulator.player import Player
 from tests.simulator.tape import Meeting
 
 
@@ -28,7 +29,7 @@ class Held:
 class _Gathering:
     """Who is there already, and since when."""
 
-    present: list[tuple[Player, Running, int]] = field(default_factory=list)
+    present: list[tuple[Gpu, Running]] = field(default_factory=list)
 
 
 class Cluster:
@@ -38,25 +39,25 @@ class Cluster:
         self.held: list[Held] = []
         self._transfer_ns = transfer_ns
         self._gatherings: dict[tuple[tuple[int, ...], str, int], _Gathering] = {}
-        self._touched: deque[Player] = deque()
+        self._touched: deque[Gpu] = deque()
 
-    def meet(self, number: int, meeting: Meeting, ready: int, running: Running, player: Player) -> None:
+    def meet(self, number: int, meeting: Meeting, running: Running, gpu: Gpu) -> None:
         """One member is there; the last one sets all others free."""
         key = meeting.ranks, meeting.tag, number
-        gathering = self._gatherings.setdefault(key, _Gathering())
-        gathering.present.append((player, running, ready))
-        if len(gathering.present) < len(meeting.ranks):
+        present = self._gatherings.setdefault(key, _Gathering()).present
+        present.append((gpu, running))
+        if len(present) < len(meeting.ranks):
             return
         del self._gatherings[key]
-        last, decisive, met = max(gathering.present, key=lambda each: (each[2], each[0].rank))
-        length, path = self._transfer_ns(meeting), decisive.path
-        if all(waiting.recorded for _, waiting, _ in gathering.present):
-            assert {waiting.seq for _, waiting, _ in gathering.present} == {decisive.seq}
-            waits = {member.rank: met - since for member, _, since in gathering.present}
+        last, decisive = max(present, key=lambda each: (each[1].ready, each[0].rank))
+        met, length, path = decisive.ready, self._transfer_ns(meeting), decisive.path
+        if all(waiting.launch.recorded for _, waiting in present):
+            assert {waiting.seq for _, waiting in present} == {decisive.seq}
+            waits = {member.rank: met - waiting.ready for member, waiting in present}
             self.held.append(Held(meeting, decisive.seq, waits, length, last.rank))
-        for member, waiting, _ in gathering.present:
+        for member, waiting in present:
             member.finish(waiting, met, length, path)
-            if member is not player:
+            if member is not gpu:
                 self._touched.append(member)
 
     def run(self, players: Sequence[Player]) -> None:
@@ -73,7 +74,7 @@ class Cluster:
                 blocked.append(player)
             while self._touched:
                 self._touched.popleft().settle()
-            free = [each for each in blocked if each.blocked_by is not None and each.blocked_by.end >= 0]
+            free = [each for each in blocked if each.blocked_by is not None and each.blocked_by.is_known]
             blocked = [each for each in blocked if each not in free]
             runnable.extend(free)
         if blocked:

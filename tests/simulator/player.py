@@ -1,22 +1,20 @@
-"""Plays the tapes of one rank: CPU, launch queue, streams. In: plays, a machine. Out: events and a log.
+"""Plays the tapes of one rank on its CPU. In: plays, a machine. Out: events and a log; launches go to the GPU.
 
-The CPU runs ahead of the GPU until it has to wait: for a slot in the launch queue, or in a synchronising call. Work
-starts when its launch has arrived, the work before it on its stream has ended, and all it waits for has ended; a
-collective lasts until all its members are there and the data has moved.
+The CPU runs ahead of the GPU until it has to wait: for a slot in the launch queue, or in a synchronising call.
 """
 
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulator.clock import Clock
+from tests.simulator.gpu import Gpu, Launch, Meet, Running
 from tests.simulator.kineto import Origin, Writer
-from tests.simulator.log import COMMUNICATION, COMPUTE, COPY, NO_PATH, OPERANDS, PHASES, Done, Log, Path, longer
+from tests.simulator.log import NO_PATH, PHASES, Log, Path, longer
 from tests.simulator.machine import Machine
 from tests.simulator.tape import (
     AUTOGRAD,
@@ -24,15 +22,12 @@ from tests.simulator.tape import (
     UNATTRIBUTED,
     Instruction,
     Kind,
-    Meeting,
     Phase,
     Place,
     Span,
     Tape,
     Work,
 )
-
-_NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,38 +49,6 @@ class StepBegins:
     recorded: bool = True
 
 
-@dataclass(slots=True, eq=False)
-class Running:
-    """Work on its way. Times are true ns, `_NEVER` while unknown. path: what it took to get `arrives`, then `end`."""
-
-    work: Work
-    begun: int
-    called: int
-    arrives: int
-    after: tuple[Running, ...]
-    external: int | None
-    correlation: int
-    tid: int
-    place: int
-    phase: int
-    step: int
-    chunk: int
-    path: Path
-    log: Log
-    recorded: bool
-    seq: int
-    ready: int = _NEVER
-    met: int = _NEVER
-    end: int = _NEVER
-
-
-@dataclass(slots=True)
-class _Stream:
-    last: Running | None = None
-    waiting: deque[Running] = field(default_factory=deque)
-    queued: deque[Running] = field(default_factory=deque)
-
-
 @dataclass(slots=True)
 class _Thread:
     tid: int
@@ -103,7 +66,7 @@ class Player:
         machine: Machine,
         clock: Clock,
         writer: Writer,
-        meet: Callable[[int, Meeting, int, Running, Player], None],
+        meet: Meet,
         seed: int,
     ) -> None:
         self.rank, self.machine, self.writer = rank, machine, writer
@@ -113,10 +76,7 @@ class Player:
         self.now = 0
         self._at = clock.at
         self._plays = plays
-        self._meet = meet
-        self._meetings: dict[tuple[tuple[int, ...], str], int] = {}
-        self._seqs: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._streams: dict[int, _Stream] = {}
+        self.gpu = Gpu(rank, machine, clock, writer, meet)
         self._threads = {MAIN: _Thread(writer.pid), AUTOGRAD: _Thread(writer.pid + 77)}
         self._thread = self._threads[MAIN]
         self._saved: dict[object, list[tuple[int, int, int]]] = {}
@@ -243,7 +203,7 @@ class Player:
         thread = self._thread
         span, began, external, sequence = thread.stack.pop()[:4]
         local = self._at(self.now)
-        seq = self._seqs[span.meeting.group_name, span.meeting.ranks] if span.meeting else 0
+        seq = self.gpu.seqs[span.meeting.group_name, span.meeting.ranks] if span.meeting else 0
         self.writer.span(span, thread.tid, began, local, external, sequence, seq)
         if span.kind is Kind.ANNOTATION:
             return
@@ -303,8 +263,8 @@ class Player:
     # Launches
 
     def _launch(self, works: tuple[Work, ...]) -> None:
-        stream = self._stream(works[0].stream)
-        while stream.queued and stream.queued[0].end != _NEVER and stream.queued[0].end <= self.now:
+        stream = self.gpu.stream(works[0].stream)
+        while stream.queued and stream.queued[0].is_known and stream.queued[0].end <= self.now:
             stream.queued.popleft()
         self._buffer()
         begun = self.now
@@ -324,7 +284,7 @@ class Player:
 
     def _enter_queue(self, works: tuple[Work, ...], begun: int) -> None:
         """A slot is free: the launch call that waited for it goes on."""
-        stream = self._stream(works[0].stream)
+        stream = self.gpu.stream(works[0].stream)
         free = stream.queued.popleft()
         if free.end > self.now:
             self.log.waits.extend((self._at(self.now), self._at(free.end)))
@@ -349,54 +309,31 @@ class Player:
         self.writer.launch(works[0].call, self._at(self.now), origin)
         stack = [each for each in self._thread.stack if each[0].kind is not Kind.ANNOTATION]
         place, phase = (stack[-1][4], stack[-1][5]) if stack else (UNATTRIBUTED, Phase.OTHER)
-        for work in works:
-            running = Running(
-                work=work,
-                begun=begun,
-                called=self.now,
-                arrives=entered + self.machine.latency_ns,
-                after=tuple(last for each in work.after if (last := self._stream(each).last) is not None),
-                external=external,
-                correlation=self._correlation,
-                tid=tid,
-                place=self.log.number(place),
-                phase=PHASES.index(phase),
-                step=self._step,
-                chunk=self._chunk,
-                path=longer(path, "launch", self.machine.latency_ns),
-                log=self.log,
-                recorded=self._recorded,
-                seq=self._next_seq(work.meeting),
-            )
-            stream = self._stream(work.stream)
-            stream.waiting.append(running)
-            stream.queued.append(running)
-            before, stream.last = stream.last, running
-            if before is not None:
-                running.after = (*running.after, before)
-        self.settle()
-
-    def _next_seq(self, meeting: Meeting | None) -> int:
-        """Number of a collective in its group."""
-        if meeting is None:
-            return 0
-        key = meeting.group_name, meeting.ranks
-        self._seqs[key] = self._seqs.get(key, 0) + 1
-        return self._seqs[key]
-
-    def _stream(self, number: int) -> _Stream:
-        if (found := self._streams.get(number)) is None:
-            found = self._streams[number] = _Stream()
-        return found
+        launch = Launch(
+            begun=begun,
+            called=self.now,
+            arrives=entered + self.machine.latency_ns,
+            external=external,
+            correlation=self._correlation,
+            tid=tid,
+            place=self.log.number(place),
+            phase=PHASES.index(phase),
+            step=self._step,
+            chunk=self._chunk,
+            path=longer(path, "launch", self.machine.latency_ns),
+            log=self.log,
+            recorded=self._recorded,
+        )
+        self.gpu.enqueue(works, launch)
 
     def _synchronize(self, call: tuple[str, tuple[int, ...] | None]) -> None:
         name, streams = call
-        chosen = self._streams if streams is None else [each for each in streams if each in self._streams]
-        pending = [last for each in chosen if (last := self._streams[each].last) is not None]
+        chosen = self.gpu.streams if streams is None else [each for each in streams if each in self.gpu.streams]
+        pending = [last for each in chosen if (last := self.gpu.streams[each].last) is not None]
         self._synchronize_with(name, self.now, pending)
 
     def _synchronize_with(self, name: str, begun: int, pending: list[Running]) -> None:
-        open_work = next((each for each in pending if each.end == _NEVER), None)
+        open_work = next((each for each in pending if not each.is_known), None)
         if open_work is not None:
             self._wait_for(open_work, lambda: self._synchronize_with(name, begun, pending))
             return
@@ -414,88 +351,7 @@ class Player:
         )
 
     def _wait_for(self, running: Running, resume: Callable[[], None]) -> None:
-        if running.end != _NEVER:
+        if running.is_known:
             resume()
             return
         self.blocked_by, self._resume = running, resume
-
-    # The GPU
-
-    def settle(self) -> None:
-        """Work out the times of all work whose conditions are known."""
-        goes_on = True
-        while goes_on:
-            goes_on = False
-            for stream in self._streams.values():
-                while stream.waiting and self._start(stream.waiting[0]):
-                    stream.waiting.popleft()
-                    goes_on = True
-
-    def _start(self, running: Running) -> bool:
-        """Whether the end of a piece of work is known now."""
-        if running.end != _NEVER:
-            return True
-        if running.ready == _NEVER:
-            if any(each.end == _NEVER for each in running.after):
-                return False
-            running.ready = self._ready(running)
-            running.after = ()
-            if running.work.meeting is not None:
-                self._join(running, running.work.meeting)
-                return running.end != _NEVER
-        elif running.work.meeting is not None:
-            return False
-        self.finish(running, running.ready, running.work.length_ns, running.path)
-        return True
-
-    def _ready(self, running: Running) -> int:
-        """When the last of its conditions holds; its path comes from that one."""
-        work = running.work
-        ready, path = running.arrives, running.path
-        for each in running.after:
-            gap = self.machine.spacing_ns
-            if work.overlap_ns and each.work.stream == work.stream:
-                gap = -min(work.overlap_ns, each.end - each.ready)
-            if each.end + gap > ready:
-                ready, path = each.end + gap, longer(each.path, "wait", gap)
-        running.path = path
-        return ready
-
-    def _join(self, running: Running, meeting: Meeting) -> None:
-        key = meeting.ranks, meeting.tag
-        number = self._meetings[key] = self._meetings.get(key, 0) + 1
-        self._meet(number, meeting, running.ready, running, self)
-
-    def finish(self, running: Running, met: int, length: int, path: Path) -> None:
-        """All is there: the work runs from `ready` until `length` after `met`; path: to the moment `met`."""
-        work = running.work
-        running.met, running.end = met, met + length
-        running.path = longer(path, "communication" if work.meeting else "kernel", length)
-        if not running.recorded:
-            return
-        begin, end, begun = self._at(running.ready), self._at(running.end), self._at(running.begun)
-        origin = Origin(running.tid, begun, running.external, running.correlation, running.seq)
-        self.writer.work(work, begin, end, origin)
-        log = running.log
-        if running.end > log.critical_end_ns:
-            log.critical_end_ns, log.critical = running.end, running.path
-        done = Done(
-            start_ns=begin,
-            end_ns=end,
-            kind=COPY if work.category != "kernel" else COMMUNICATION if work.meeting else COMPUTE,
-            place=running.place,
-            phase=running.phase,
-            step=running.step,
-            call_ns=begun,
-            called_ns=self._at(running.called),
-            arrived_ns=self._at(running.arrives),
-            true_called_ns=running.called,
-            true_start_ns=running.ready,
-            true_met_ns=met,
-            true_end_ns=running.end,
-            flops=work.flops,
-            operand=OPERANDS.index(work.operand),
-            chunk=running.chunk,
-            receives=work.meeting is not None and work.meeting.kind == "recv",
-        )
-        log.add(done)

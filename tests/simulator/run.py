@@ -32,7 +32,6 @@ def simulate(job: Job, folder: Path) -> dict[str, Any]:
         )
     cluster.run(players)
     for player in players:
-        player.settle()
         player.writer.close()
     answer = _truth(job, players, cluster.held)
     answer["faults"] = [
