@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.slow
 @peers.needs_hta
 @pytest.mark.parametrize("preset", KINDS)
 def test_hta_reads_it(tmp_path: Path, preset: str):
-    simulate(PRESETS[preset], tmp_path)
+    # HTA leaves the last step out and divides by zero where a stream then has one record.
+    simulate(replace(PRESETS[preset], steps=3), tmp_path)
     rows = peers.hta_breakdown(tmp_path / "traces")
     assert [row["rank"] for row in rows] == list(range(PRESETS[preset].ranks))
     assert all(row["compute_time(us)"] > 0 for row in rows)
