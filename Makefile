@@ -2,6 +2,8 @@
 #   make PYTHON=python3.12 test     picks another interpreter for the virtual environment
 
 PYTHON ?= python3
+# For the tests of what runs inside a training job. Alone and first, or pip may choose another build for something else.
+TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -23,6 +25,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "make: $$($(PYTHON) --version 2>&1) is too old; tracetools needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
