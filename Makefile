@@ -57,8 +57,9 @@ format: $(READY) ## rewrite the sources in the house format
 	@$(BIN)/ruff check --fix-only $(wildcard $(PATHS))
 	@$(BIN)/ruff format $(wildcard $(PATHS))
 
-bench: $(READY) ## measure reading and analyzing against other tools
+bench: $(READY) ## measure reading and analyzing against other tools, and what recording costs
 	@$(BIN)/python benchmarks/run.py
+	@$(BIN)/python -m benchmarks.module_ranges
 
 golden: $(READY) ## rewrite the golden files; look at the diff before you keep it
 	@$(BIN)/python -m pytest tests/report tests/test_cli.py -q --golden
