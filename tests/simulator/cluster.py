@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.simulator.gpu import Gpu, Running
 from tests.simulator.player import Player
@@ -25,30 +25,23 @@ class Held:
     last: int
 
 
-@dataclass(slots=True)
-class _Gathering:
-    """Who is there already, and since when."""
-
-    present: list[tuple[Gpu, Running]] = field(default_factory=list)
-
-
 class Cluster:
     """The meeting places of a job. transfer_ns: how long a meeting's data takes to move once all are there."""
 
     def __init__(self, transfer_ns: Callable[[Meeting], int]) -> None:
         self.held: list[Held] = []
         self._transfer_ns = transfer_ns
-        self._gatherings: dict[tuple[tuple[int, ...], str, int], _Gathering] = {}
+        self._present: dict[tuple[tuple[int, ...], str, int], list[tuple[Gpu, Running]]] = {}
         self._touched: deque[Gpu] = deque()
 
     def meet(self, number: int, meeting: Meeting, running: Running, gpu: Gpu) -> None:
         """One member is there; the last one sets all others free."""
         key = meeting.ranks, meeting.tag, number
-        present = self._gatherings.setdefault(key, _Gathering()).present
+        present = self._present.setdefault(key, [])
         present.append((gpu, running))
         if len(present) < len(meeting.ranks):
             return
-        del self._gatherings[key]
+        del self._present[key]
         last, decisive = max(present, key=lambda each: (each[1].ready, each[0].rank))
         met, length, path = decisive.ready, self._transfer_ns(meeting), decisive.path
         if all(waiting.launch.recorded for _, waiting in present):

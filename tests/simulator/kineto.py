@@ -61,15 +61,12 @@ class Writer:
         self._gzip = gzip.GzipFile(filename="", fileobj=self._raw, mode="wb", compresslevel=1, mtime=0)
         self._text = io.BufferedWriter(self._gzip, 1 << 20)
         self._write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
-        labels = (("process_name", "python"), ("process_labels", "CPU"))
-        self._write(",\n".join(self._record(name, pid, 0, key, value) for name, key, value in self._heads(labels)))
+        labels = (("process_name", "name", "python"), ("process_labels", "labels", "CPU"))
+        records = [self._record(*each) for each in (*labels, ("process_sort_index", "sort_index", pid))]
+        self._write(",\n".join(records))
 
-    def _heads(self, labels: tuple[tuple[str, str], ...]) -> list[tuple[str, str, Any]]:
-        named = [(name, name.removeprefix("process_").removesuffix("x"), value) for name, value in labels]
-        return [*named, ("process_sort_index", "sort_index", self.pid)]
-
-    def _record(self, name: str, pid: int, tid: int, key: str, value: Any) -> str:
-        event = {"name": name, "ph": "M", "ts": _us(FIRST_NS), "pid": pid, "tid": tid, "args": {key: value}}
+    def _record(self, name: str, key: str, value: str | int) -> str:
+        event = {"name": name, "ph": "M", "ts": _us(FIRST_NS), "pid": self.pid, "tid": 0, "args": {key: value}}
         return json.dumps(event)
 
     def _write(self, text: str) -> None:
