@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from collectors.errors import CollectError
+
 
 class _Names(NamedTuple):
     """Variables of one launcher. needs: one that must be there as well."""
@@ -37,7 +39,7 @@ READ: Final = frozenset(name for each in _LAUNCHERS for name in each[1:] if name
 """All names that are ever read."""
 
 
-class BadLauncher(Exception):
+class BadLauncher(CollectError):
     """The variables of a launcher contradict themselves; the message names them."""
 
 

@@ -1,0 +1,3 @@
+"""Scripts that tests run as trainings are no tests."""
+
+collect_ignore = ["scripts"]

@@ -1,0 +1,190 @@
+"""The command `python -m tracetools.collect`: runs a training script and records some of its steps.
+
+    torchrun --nproc-per-node 8 -m tracetools.collect --out traces train.py --config 7b.toml
+
+Parses, hands over to `collectors`, and leaves as the script leaves. The only file of tracetools that knows them.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from collectors.errors import CollectError
+from collectors.options import FIRST, LAST, WARMUP, Options, options
+
+USAGE_EXIT: Final = 2
+
+_HELP: Final = """Run a PyTorch training script and record some of its training steps on every rank.
+
+\b
+Examples:
+  python -m tracetools.collect --out traces train.py --lr 3e-4
+  torchrun --nproc-per-node 8 -m tracetools.collect --out traces --steps 20-22 train.py
+  torchrun --nproc-per-node 8 -m tracetools.collect --out traces -m mypackage.train --config 7b.toml
+  srun python -m tracetools.collect --out traces --pass both --clock-probe train.py
+\b
+Then: tracetools analyze traces
+
+The script gets its own arguments, and its exit code is the exit code; 2 means that it was not started."""
+
+# Typer brings the classes of click along, as a dependency or inside itself, and names only the leaf of this tree.
+_CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+class _Job(tuple[Options, bool, list[str]]):
+    """What was asked for: options, whether the script is a module, and its name with its arguments."""
+
+
+@app.command(
+    help=_HELP,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+)
+def _collect(
+    script: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the traces, the same for all ranks.")] = Path(
+        "traces"
+    ),
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as with python -m.")] = False,
+    steps: Annotated[
+        str, typer.Option(metavar="N|A-B", help="Steps to record; the first step of a run is 0.")
+    ] = f"{FIRST}-{LAST}",
+    warmup: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Steps before them with the profiler on, recorded and dropped.")
+    ] = WARMUP,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="N|A-B|N,N", help="Ranks that record; the others run untouched. Default: all.")
+    ] = None,
+    passes: Annotated[
+        str,
+        typer.Option(
+            "--pass",
+            metavar="timing|structure|both",
+            help="timing: module ranges only. structure: with Python stacks. both: one after the other.",
+        ),
+    ] = "timing",
+    shapes: Annotated[bool, typer.Option(help="Record the shapes of op inputs, which FLOP counts need.")] = True,
+    stack: Annotated[bool, typer.Option("--stack", help="Record Python stacks in the timing pass too.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Record allocations, in the structure pass where there is one.")
+    ] = False,
+    no_module_ranges: Annotated[
+        bool, typer.Option("--no-module-ranges", help="Do not name the forward of modules.")
+    ] = False,
+    clock_probe: Annotated[
+        bool, typer.Option("--clock-probe", help="Compare the clocks of hosts before and after recording.")
+    ] = False,
+    nvtx: Annotated[
+        bool, typer.Option("--nvtx", help="Record NVTX ranges, and have Transformer Engine push its own.")
+    ] = False,
+    max_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Record fewer steps where a trace would be larger, as 500M.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+    local_rank: Annotated[
+        str | None, typer.Option("--local_rank", "--local-rank", hidden=True, help="Passed on to the script.")
+    ] = None,
+) -> _Job:
+    chosen = options(
+        out,
+        steps=steps,
+        warmup=warmup,
+        ranks=ranks,
+        passes=passes,
+        shapes=shapes,
+        stack=stack,
+        memory=memory,
+        module_ranges=not no_module_ranges,
+        clock_probe=clock_probe,
+        nvtx=nvtx,
+        max_size=max_size,
+        overwrite=overwrite,
+    )
+    if chosen.first - chosen.warmup < 1:
+        raise CollectError(
+            f"--steps {steps} with --warmup {warmup} begins in step 0, in which the script makes its model; "
+            f"begin with step {warmup + 1} or later, or choose a shorter warm-up"
+        )
+    # The deepspeed launcher puts this first, for the script.
+    handed_on = [] if local_rank is None else [f"--local_rank={local_rank}"]
+    return _Job((chosen, module, [script[0], *handed_on, *script[1:]]))
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line, and leave as the script leaves."""
+    try:
+        job = app(arguments, standalone_mode=False, prog_name="python -m tracetools.collect")
+        if not isinstance(job, _Job):
+            sys.exit(job)  # after --help
+        chosen, module, script = job
+        _check_script(script[0], module)
+        if chosen.nvtx:
+            os.environ.setdefault("NVTE_NVTX_ENABLED", "1")
+        _record(chosen, module, script)
+    except CollectError as error:
+        _complain(str(error))
+    except _CommandLineError as error:
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        _complain(f"{message.rstrip('.')}; see python -m tracetools.collect --help")
+    sys.exit(0)
+
+
+def _record(chosen: Options, module: bool, script: list[str]) -> None:
+    try:
+        from collectors.session import Collection
+    except ImportError as error:
+        raise CollectError(f"{error}; pip install 'tracetools[collect]', which brings torch") from error
+    collection = Collection(chosen)
+    with collection:
+        _run(module, script)
+
+
+def _check_script(name: str, module: bool) -> None:
+    if not module and not Path(name).is_file():
+        raise CollectError(f"{name}: no such script; check the path, or pass -m for a module")
+
+
+def _run(module: bool, script: list[str]) -> None:
+    """The script as `__main__`, with its own arguments and its own folder first on the path.
+
+    An exception of the script leaves with the script's part of its traceback, as if nothing had been around it.
+    """
+    sys.argv[:] = script
+    try:
+        if module:
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(script[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(script[0]).resolve().parent))
+            runpy.run_path(script[0], run_name="__main__")
+    except Exception as error:
+        error.__traceback__ = _of_the_script(error.__traceback__)
+        raise
+
+
+def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of this file and of runpy, unless there is nothing else."""
+    ours = (__file__, runpy.__file__, "<frozen runpy>")
+    inner = trace
+    while inner is not None and inner.tb_frame.f_code.co_filename in ours:
+        inner = inner.tb_next
+    return inner or trace
+
+
+def _complain(message: str) -> NoReturn:
+    for line in message.splitlines():
+        print(f"tracetools: {line}", file=sys.stderr)
+    sys.exit(USAGE_EXIT)
+
+
+if __name__ == "__main__":
+    main()
