@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from collectors.frameworks import FRAMEWORKS, Framework
+from collectors.frameworks import FRAMEWORKS, Facts, Framework
 from collectors.launcher import Process
 from collectors.live_objects import LiveObjects
 from collectors.models import MODULE, Models
