@@ -20,8 +20,9 @@ ORDER = [*LEFT, *STAGES]
 # (importer, imported): why this one may look right.
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
-# The public face re-exports from everywhere, and `python -m tracetools` starts the command line.
-FACES = {"__init__", "__main__"}
+# The public face re-exports from everywhere, `python -m tracetools` starts the command line, and
+# `python -m tracetools.collect` hands over to the collectors.
+FACES = {"__init__", "__main__", "collect"}
 
 
 def sources(package: str) -> list[Path]:
@@ -96,12 +97,23 @@ def test_collectors_never_import_pandas_nor_the_analyzer() -> None:
     assert from_tracetools <= {"tracetools.trace_file"}
 
 
-@pytest.mark.parametrize("module", ["tracetools", "tracetools.cli"])
+@pytest.mark.parametrize("module", ["tracetools", "tracetools.cli", "tracetools.collect"])
 def test_importing_loads_nothing_heavy(module: str) -> None:
     heavy = ["torch", "numba", "pandas", "matplotlib", "plotly", "IPython"]
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_only_the_command_that_collects_knows_the_collectors() -> None:
+    knowing = {
+        path.name
+        for path in sources("tracetools")
+        if any(name.split(".")[0] == "collectors" for name in imported_modules(path))
+    }
+    assert knowing == {"collect.py"}
+    analyzer = {name for name in imported_modules(ROOT / "tracetools" / "collect.py") if name.startswith("tracetools")}
+    assert analyzer <= {"tracetools.trace_file"}
 
 
 def test_the_contract_of_both_halves_is_standard_library_only() -> None:

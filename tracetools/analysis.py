@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from tracetools import __version__
+from tracetools import __version__, trace_file
 from tracetools.attribution.structure import Structure, build_structure
 from tracetools.errors import NothingReadable, UnreadableTrace, UsageError
 from tracetools.findings import Finding, Severity, sort_key
@@ -24,6 +24,7 @@ from tracetools.metrics import (
 from tracetools.results import SCHEMA_VERSION, Analysis, Input, RankResult
 from tracetools.settings import Settings
 from tracetools.table import Trace
+from tracetools.timeline.recording import recording_findings
 from tracetools.timeline.stages import Place, find_place
 
 _MOST_RANKS = 1_000_000
@@ -49,6 +50,7 @@ def analyze_trace(trace: Trace, source: TraceInput, settings: Settings) -> RankR
     place = find_place(trace.metadata, source.rank)
     rank = source.rank
     findings = [*trace.findings, *structure.work.findings, *trust.measure(structure)]
+    findings += recording_findings(trace.metadata)
     if trace.truncated and len(structure.steps):
         findings.append(_steps_withheld(len(structure.steps)))
     return RankResult(
@@ -146,9 +148,12 @@ def _input_row(structure: Structure, source: TraceInput, place: Place) -> Input:
 
 
 def _world_size(trace: Trace) -> int | None:
-    info = trace.metadata.get("distributedInfo")
-    size = info.get("world_size") if isinstance(info, dict) else None
-    return size if isinstance(size, int) and 0 < size < _MOST_RANKS else None
+    for key in ("distributedInfo", trace_file.METADATA_KEY):
+        info = trace.metadata.get(key)
+        size = info.get("world_size") if isinstance(info, dict) else None
+        if isinstance(size, int) and 0 < size < _MOST_RANKS:
+            return size
+    return None
 
 
 def _device_name(structure: Structure) -> str | None:

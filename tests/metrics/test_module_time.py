@@ -161,6 +161,19 @@ def test_optimizer_has_a_row(tmp_path: Path):
     assert rows["(unattributed)"].total.cpu_ns == 0
 
 
+def test_forward_inside_an_optimizer_closure_stays_forward(tmp_path: Path):
+    """Lightning runs forward and backward in a closure that it hands to the optimizer."""
+    job = Builder()
+    job.span("user_annotation", "Optimizer.step#AdamW.step", 0, 100)
+    job.module("(root)", 10, 30)
+    job.op("aten::linear", 15, 20, seq=1)
+    job.op("aten::add_", 60, 30)
+    rows = by_path(job.run(tmp_path))
+    assert rows["(root)"].calls == 1
+    assert rows["(root)"].forward.cpu_ns == 30 * US
+    assert rows["(optimizer)"].other.cpu_ns == 30 * US
+
+
 def test_backward_inside_an_optimizer_closure_stays_backward(tmp_path: Path):
     job = Builder()
     job.module("net", 0, 20)

@@ -57,7 +57,8 @@ def attribute_phases(trace: Trace, tree: Tree, autograd: AutogradLinks, is_modul
     accumulate = np.zeros(len(trace.events), bool)
     accumulate[autograd.node[autograd.accumulates]] = True
 
-    forward = nearest_self_or_ancestor(tree.parent, forward_op | is_module_call) >= 0
+    forward_in = nearest_self_or_ancestor(tree.parent, forward_op | is_module_call)
+    forward = forward_in >= 0
     phase = np.where(forward & tree.in_tree, Code.FORWARD, Code.OTHER).astype(np.uint8)
     held = decisive >= 0
     phase[held] = np.where(
@@ -65,7 +66,7 @@ def attribute_phases(trace: Trace, tree: Tree, autograd: AutogradLinks, is_modul
         Code.RECOMPUTE,
         np.where(accumulate[decisive[held]], Code.ACCUMULATE, Code.BACKWARD),
     )
-    phase[_optimizer_rows(trace, tree, autograd)] = Code.OPTIMIZER
+    phase[_optimizer_rows(trace, tree, autograd, forward_in)] = Code.OPTIMIZER
     return phase
 
 
@@ -75,13 +76,20 @@ def _unpack_hooks(trace: Trace) -> BoolArray:
     return frames & trace.named(lambda name: name.endswith(": unpack_hook") and "checkpoint.py(" in name)
 
 
-def _optimizer_rows(trace: Trace, tree: Tree, autograd: AutogradLinks) -> IntArray:
-    """Spans inside an optimizer range, unless a backward node lies between the two (a closure that calls backward)."""
+def _optimizer_rows(trace: Trace, tree: Tree, autograd: AutogradLinks, forward_in: IntArray) -> IntArray:
+    """Spans inside an optimizer range, unless forward or a backward node lies between the two.
+
+    An optimizer may be given a closure that runs forward and backward, as Lightning does in every step.
+
+    forward_in: per row, the module call or forward op that it is or lies in, -1 for none.
+    """
     ranges = np.equal(trace.events.kind, Kind.ANNOTATION) & trace.named(lambda name: name.startswith("Optimizer."))
     if not ranges.any():
         return np.zeros(0, np.int64)
     rows = tree.order
     held = innermost_annotation(trace, tree, trace.events.lane[rows], tree.start_ns[rows], among=ranges)
     node = np.where(autograd.is_node[rows], rows, autograd.inside_node[rows])
-    node_is_inside = (node >= 0) & (tree.start_ns[node] >= tree.start_ns[held])
-    return rows[(held >= 0) & ~node_is_inside]
+    training = np.zeros(len(rows), bool)
+    for inner in (node, forward_in[rows]):
+        training |= (inner >= 0) & (tree.start_ns[inner] >= tree.start_ns[held])
+    return rows[(held >= 0) & ~training]

@@ -82,6 +82,8 @@ def find_inputs(
     if not kept:
         named = ", ".join(map(str, paths)) or "(no path)"
         raise NothingReadable(f"no trace in {named}; pass trace files of torch.profiler, or a folder that holds some")
+    kept, aside = _structure_passes_aside(kept)
+    findings += [_set_aside(each.source) for each in aside]
     inputs = _checked_ranks(kept)
     findings += [_rank_by_name(each) for each in inputs if each.rank_source == "name"]
     return Discovery(inputs, tuple(findings))
@@ -118,7 +120,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 def _may_be_trace(name: str) -> bool:
     lower = name.lower()
-    if lower.startswith(".") or lower.endswith(_NOT_JSON):
+    if lower.startswith(".") or lower.endswith(trace_file.MANIFEST_ENDING) or lower.endswith(_NOT_JSON):
         return False
     return lower.endswith(_TRACE_ENDINGS) or "trace" in lower
 
@@ -182,6 +184,19 @@ def _check_options(rules: RankRules, kept: Sequence[_Candidate]) -> None:
         )
 
 
+def _structure_passes_aside(kept: Sequence[_Candidate]) -> tuple[list[_Candidate], list[_Candidate]]:
+    """Of ranks that recorded two passes, the one for times; and the others."""
+    timed = {each.source.rank for each in kept if _pass(each) is trace_file.Pass.TIMING}
+    aside = [each for each in kept if _pass(each) is trace_file.Pass.STRUCTURE and each.source.rank in timed]
+    return [each for each in kept if each not in aside], aside
+
+
+def _pass(candidate: _Candidate) -> trace_file.Pass | None:
+    own = candidate.glance.stated.get(trace_file.METADATA_KEY)
+    recorded = own.get("pass") if isinstance(own, dict) else None
+    return next((each for each in trace_file.Pass if each == recorded), None)
+
+
 def _checked_ranks(kept: Sequence[_Candidate]) -> tuple[TraceInput, ...]:
     """Inputs by rank then path, no rank twice. A file that is no trace may lack a rank, but never takes one away."""
     traces = [each.source for each in kept if each.glance.is_trace]
@@ -223,6 +238,18 @@ def _passed_over(source: TraceInput) -> Finding:
         "not_a_trace",
         Severity.NOTE,
         f"{source.label}: no trace; it was passed over",
+        path=source.label,
+        affects=("inputs",),
+    )
+
+
+def _set_aside(source: TraceInput) -> Finding:
+    return Finding(
+        "structure_pass",
+        Severity.NOTE,
+        f"{source.label}: structure pass of rank {source.rank}; the figures are those of its timing pass, "
+        "pass this file alone to see it",
+        rank=source.rank,
         path=source.label,
         affects=("inputs",),
     )
