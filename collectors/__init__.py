@@ -14,13 +14,15 @@ import atexit
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from collectors.errors import CollectError
 from collectors.options import Options, options
-from collectors.session import Collection, Given
 
-__all__ = ["CollectError", "Collection", "Options", "collect", "collect_steps", "lightning_callback"]
+if TYPE_CHECKING:
+    from collectors.session import Collection, Given
+
+__all__ = ["CollectError", "Options", "collect", "collect_steps", "lightning_callback"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -37,6 +39,9 @@ def collect(out: str | os.PathLike[str], *, model: Given = None, **chosen: Any) 
 
     Raises: CollectError where an option means nothing, or (from `with`) the folder cannot be used.
     """
+    # Here and not above, so that the command line answers wrong usage without waiting for torch.
+    from collectors.session import Collection
+
     return Collection(options(out, **chosen), model)
 
 

@@ -97,7 +97,7 @@ def test_collectors_never_import_pandas_nor_the_analyzer() -> None:
     assert from_tracetools <= {"tracetools.trace_file"}
 
 
-@pytest.mark.parametrize("module", ["tracetools", "tracetools.cli", "tracetools.collect"])
+@pytest.mark.parametrize("module", ["tracetools", "tracetools.cli"])
 def test_importing_loads_nothing_heavy(module: str) -> None:
     heavy = ["torch", "numba", "pandas", "matplotlib", "plotly", "IPython"]
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
@@ -114,6 +114,13 @@ def test_only_the_command_that_collects_knows_the_collectors() -> None:
     assert knowing == {"collect.py"}
     analyzer = {name for name in imported_modules(ROOT / "tracetools" / "collect.py") if name.startswith("tracetools")}
     assert analyzer <= {"tracetools.trace_file"}
+
+
+def test_wrong_usage_of_the_collecting_command_needs_no_torch() -> None:
+    code = "import sys; from tracetools import collect\ntry:\n    collect.main(['--help'])\nexcept SystemExit:\n    "
+    code += "sys.stderr.write(str('torch' in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "False"
 
 
 def test_the_contract_of_both_halves_is_standard_library_only() -> None:

@@ -19,4 +19,7 @@ for _ in range(6):
         loss_of(model(tokens), tokens).backward()
     optimizer.step()
     optimizer.zero_grad()
+# A model that outlives its process group can abort gloo's threads at exit, recorded or not.
+dist.barrier()
+del model, optimizer
 dist.destroy_process_group()
