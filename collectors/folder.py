@@ -64,9 +64,9 @@ class Folder:
                 _pack(source, packed, measured)
             os.replace(beside, target)
         finally:
-            for each in (beside, chrome_trace):
-                with suppress(OSError):
-                    each.unlink(missing_ok=True)
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+            self.discard(chrome_trace)
         return target
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
@@ -83,6 +83,12 @@ class Folder:
     def unpacked(self, recorded: Pass) -> Path:
         """Where Kineto may write a trace before it is packed."""
         return self._beside(self.path / trace_file_name(self._rank, recorded).removesuffix(".gz"))
+
+    def discard(self, unpacked: Path) -> None:
+        """Remove what Kineto wrote, or began to write: it, too, writes beside and renames."""
+        for each in (unpacked, unpacked.with_name(f"{unpacked.name}.tmp")):
+            with suppress(OSError):
+                each.unlink(missing_ok=True)
 
     def free_bytes(self) -> int:
         """What the disk has left."""

@@ -220,7 +220,7 @@ class Collection:
             profiler.export_chrome_trace(str(path))
             size, packed = path.stat().st_size, _packed_size(path)
         finally:
-            path.unlink(missing_ok=True)
+            self._folder.discard(path)
         self._state = _State.WAITING
         steps = window.last - window.first + 1
         self._journal.say_for_all(
@@ -275,7 +275,7 @@ class Collection:
             profiler.export_chrome_trace(str(path))
             target = self._folder.write_trace(path, window.recorded, self._measured(window, reason))
         finally:
-            path.unlink(missing_ok=True)
+            self._folder.discard(path)
         size = target.stat().st_size
         facts = {"complete": reason is None, "reason": reason, "steps": sorted(self._recorded_ns)}
         self._journal.passes.append({"file": target.name, "bytes": size, "pass": window.recorded, **facts})

@@ -143,9 +143,16 @@ def _record(chosen: Options, module: bool, script: list[str]) -> None:
         from collectors.session import Collection
     except ImportError as error:
         raise CollectError(f"{error}; pip install 'tracetools[collect]', which brings torch") from error
-    collection = Collection(chosen)
-    with collection:
-        _run(module, script)
+    try:
+        with Collection(chosen):
+            _run(module, script)
+    except CollectError:
+        raise
+    except Exception as error:
+        # As Python itself would end, without the frames around the script.
+        error.__traceback__ = _of_the_script(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(1)
 
 
 def _check_script(name: str, module: bool) -> None:
@@ -156,19 +163,15 @@ def _check_script(name: str, module: bool) -> None:
 def _run(module: bool, script: list[str]) -> None:
     """The script as `__main__`, with its own arguments and its own folder first on the path.
 
-    An exception of the script leaves with the script's part of its traceback, as if nothing had been around it.
+    Raises: what the script raises.
     """
     sys.argv[:] = script
-    try:
-        if module:
-            sys.path.insert(0, os.getcwd())
-            runpy.run_module(script[0], run_name="__main__", alter_sys=True)
-        else:
-            sys.path.insert(0, str(Path(script[0]).resolve().parent))
-            runpy.run_path(script[0], run_name="__main__")
-    except Exception as error:
-        error.__traceback__ = _of_the_script(error.__traceback__)
-        raise
+    if module:
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(script[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(script[0]).resolve().parent))
+        runpy.run_path(script[0], run_name="__main__")
 
 
 def _of_the_script(trace: TracebackType | None) -> TracebackType | None:

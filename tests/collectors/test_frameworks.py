@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from collectors_job import collect, manifest_of, script, trace_of
-from test_invariants import check_invariants
 
 import tracetools
+from collectors_job import collect, manifest_of, script, trace_of
+from test_invariants import check_invariants
 from tracetools.results import Analysis, ModuleTime
 from tracetools.trace_file import PipelineRange, parse_pipeline_range
 

@@ -120,7 +120,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 def _may_be_trace(name: str) -> bool:
     lower = name.lower()
-    if lower.startswith(".") or lower.endswith(trace_file.MANIFEST_ENDING) or lower.endswith(_NOT_JSON):
+    if lower.startswith(".") or lower.endswith((trace_file.MANIFEST_ENDING, *_NOT_JSON)):
         return False
     return lower.endswith(_TRACE_ENDINGS) or "trace" in lower
 
