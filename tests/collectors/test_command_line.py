@@ -1,4 +1,4 @@
-"""`python -m tracetools.collect`: the script's own arguments, path, exit code and errors; and everything that goes wrong."""
+"""`python -m tracetools.collect`: the script's own arguments, path and exit code, and all that goes wrong."""
 
 from __future__ import annotations
 
