@@ -26,7 +26,7 @@ $(READY): pyproject.toml
 		{ echo "make: $$($(PYTHON) --version 2>&1) is too old; tracetools needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,frameworks]'
 	@touch $@
 
 peers: $(PEERS)/.ready ## make an environment with the tools that tests compare with
@@ -36,8 +36,10 @@ $(PEERS)/.ready: tests/peers/requirements.txt
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-demo: $(READY) ## analyze two recorded trainings: a GPT on two CPU ranks, a ResNet on an MI300X
-	@$(BIN)/tracetools analyze samples/ddp_gpt_cpu
+demo: $(READY) ## record and analyze a pipeline-parallel training of two CPU ranks, then a ResNet on an MI300X
+	@$(BIN)/torchrun --standalone --nproc-per-node 2 -m tracetools.collect --out build/demo --overwrite \
+		samples/train_pipeline.py
+	@$(BIN)/tracetools analyze build/demo --rank 0-1
 	@echo
 	@$(BIN)/tracetools analyze samples/resnet_checkpoint_mi300x
 
