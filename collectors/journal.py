@@ -51,7 +51,9 @@ class Journal:
 
 
 def _print(message: str) -> None:
-    print(f"tracetools: {message}", file=sys.stderr, flush=True)
+    # In one write: all ranks share the launcher's output, and print() may write a line and its end apart.
+    sys.stderr.write(f"tracetools: {message}\n")
+    sys.stderr.flush()
 
 
 def readable_bytes(size: int) -> str:

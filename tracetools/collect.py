@@ -185,7 +185,7 @@ def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
 
 def _complain(message: str) -> NoReturn:
     for line in message.splitlines():
-        print(f"tracetools: {line}", file=sys.stderr)
+        sys.stderr.write(f"tracetools: {line}\n")  # in one write, as ranks share the launcher's output
     sys.exit(USAGE_EXIT)
 
 

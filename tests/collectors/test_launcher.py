@@ -81,7 +81,12 @@ def test_nothing_else_of_the_environment_is_read():
     assert Watched.asked <= READ
 
 
-SAY = "import os; from collectors.launcher import find_process; print('process', find_process(os.environ))"
+# One write for the whole line: several ranks share the output, and print() may write a line in parts.
+SAY = """
+import os, sys
+from collectors.launcher import find_process
+sys.stdout.write(f"process {find_process(os.environ)}\\n")
+"""
 
 
 def say(*command: str | Path) -> list[str]:
