@@ -11,7 +11,7 @@ PEERS := build/peers-venv
 PATHS := tracetools collectors tests samples benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup peers demo test test-all check format bench golden samples clean
+.PHONY: help setup system peers demo test test-all check format bench golden samples clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,10 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,frameworks]'
 	@touch $@
+
+# Tests that want one of these and miss it are skipped, with this verb's name as the reason.
+system: ## install the Debian packages that some tests want: Open MPI (as root)
+	@command -v mpirun >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends openmpi-bin >/dev/null; }
 
 peers: $(PEERS)/.ready ## make an environment with the tools that tests compare with
 

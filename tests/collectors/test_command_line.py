@@ -247,7 +247,7 @@ def test_a_rank_that_stops_early_holds_nobody_up(tmp_path: Path):
     assert manifest_of(tmp_path / "traces", 1)["passes"][0]["complete"] is False
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed (Debian: openmpi-bin)")
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun; make system installs Open MPI")
 def test_mpirun(tmp_path: Path):
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable]
     command += ["-m", "tracetools.collect", "--out", str(tmp_path / "traces"), "--steps", "3-4", script("plain")]

@@ -108,7 +108,7 @@ def test_a_process_alone():
     assert lines == ["process Process(rank=0, world_size=1, local_rank=None, launcher=None)"]
 
 
-@pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not here; Debian's package is openmpi-bin")
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun; make system installs Open MPI")
 def test_under_a_real_mpirun():
     lines = say("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable, "-c", SAY)
     assert lines == [
