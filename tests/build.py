@@ -20,6 +20,11 @@ class Builder:
         self.events: list[dict[str, Any]] = []
         self.correlation = 0
         self.arrows = 0
+        self.header: dict[str, Any] = {
+            "schemaVersion": 1,
+            "baseTimeNanoseconds": 10**18,
+            "distributedInfo": {"rank": 0},
+        }
 
     def span(self, category: str, name: str, start: float, length: float, tid: int = MAIN, **args: Any) -> None:
         self.events.append(
@@ -70,11 +75,16 @@ class Builder:
             }
         )
 
+    def step(self, number: int, start: float, length: float) -> None:
+        self.span("user_annotation", f"ProfilerStep#{number}", start, length)
+
+    def write(self, path: Path) -> Path:
+        document = {**self.header, "traceEvents": self.events, "traceName": "t"}
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return path
+
     def run(self, folder: Path, **options: Any) -> Analysis:
-        path = folder / "trace.json"
-        header = {"schemaVersion": 1, "baseTimeNanoseconds": 10**18, "distributedInfo": {"rank": 0}}
-        path.write_text(json.dumps({**header, "traceEvents": self.events, "traceName": "t"}), encoding="utf-8")
-        return tracetools.load(path, **options).analysis
+        return tracetools.load(self.write(folder / "trace.json"), **options).analysis
 
 
 def by_path(analysis: Analysis) -> dict[str, ModuleTime]:

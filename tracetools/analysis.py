@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -21,6 +22,7 @@ from tracetools.metrics import (
     step_time,
     trust,
 )
+from tracetools.metrics.passes import join_passes
 from tracetools.results import SCHEMA_VERSION, Analysis, Input, RankResult
 from tracetools.settings import Settings
 from tracetools.table import Trace
@@ -35,13 +37,21 @@ def analyze_file(
 ) -> RankResult:
     """Read and measure one rank's file; an unreadable one gives a row that says so instead of an error.
 
-    processes: how many may share the reading of a large file.
+    processes: how many may share the reading of a large file. A structure pass beside a timing pass is read after it.
     """
     try:
         trace = read_trace(source, progress, processes)
     except UnreadableTrace as unreadable:
         return _unreadable(source, str(unreadable))
-    return analyze_trace(trace, source, settings)
+    result = analyze_trace(trace, source, settings)
+    if source.structure is None:
+        return result
+    before = trace.bytes_read
+    del trace
+    further = None if progress is None else lambda done: progress(before + done)
+    # All of its steps: those that were asked for are steps of the timing pass.
+    structure = analyze_file(source.structure, replace(settings, steps=None), further, processes)
+    return join_passes(result, structure, settings.steps)
 
 
 def analyze_trace(trace: Trace, source: TraceInput, settings: Settings) -> RankResult:

@@ -32,7 +32,8 @@ class Input(msgspec.Struct, frozen=True):
     """One input file and what became of it.
 
     events: complete events read. steps: numbers of the steps found. span_ns: first start to last end of all events.
-    world_size: ranks of the whole job, where the file says it.
+    world_size: ranks of the whole job, where the file says it. structure_path: file of the rank's structure pass, where
+    there is one beside this timing pass.
     """
 
     path: str
@@ -48,6 +49,7 @@ class Input(msgspec.Struct, frozen=True):
     rank_source: str | None
     bytes: int
     world_size: int | None = None
+    structure_path: str | None = None
 
 
 class PhaseTime(msgspec.Struct, frozen=True):
@@ -76,6 +78,7 @@ class ModuleTime(msgspec.Struct, frozen=True, rename={"class_": "class"}):
     total: all phases together (GPU busy is again a union), gradient accumulation included.
     grad_accumulation_ns: GPU busy time of AccumulateGrad work, grad_accumulation_cpu_ns its CPU time; in neither phase.
     grad_sync_ns: GPU busy time of communication launched from AccumulateGrad (gradient all-reduce); in neither phase.
+    defined_at: file and line of the module's forward, as `model.py:18`; None without Python stacks.
     """
 
     rank: int | None
@@ -94,6 +97,7 @@ class ModuleTime(msgspec.Struct, frozen=True, rename={"class_": "class"}):
     grad_accumulation_ns: int | None
     grad_accumulation_cpu_ns: int
     grad_sync_ns: int | None
+    defined_at: str | None
 
 
 class OpTime(msgspec.Struct, frozen=True):

@@ -222,6 +222,10 @@ def test_both_passes_are_one_rank_to_the_analyzer(tmp_path: Path):
     analysis = tracetools.load(str(tmp_path / "traces")).analysis
     assert [(each.rank, each.steps) for each in analysis.inputs] == [(0, (2, 3))]
     assert "structure_pass" in {each.rule for each in analysis.findings}
+    assert "passes_differ" not in {each.rule for each in analysis.findings}
+    assert {row.defined_at.partition(":")[0] for row in analysis.modules if row.defined_at} == {
+        f"torch/nn/modules/{each}.py" for each in ("container", "linear", "activation")
+    }
     alone = tracetools.load(str(tmp_path / "traces" / structure)).analysis
     assert "recorded_with_stacks" in {each.rule for each in alone.findings}
     assert alone.inputs[0].steps == (5, 6)

@@ -27,7 +27,8 @@ _AT_MOST: Final = 8
 class TraceInput:
     """One trace to read. label: what users see, the path or `archive.zip!member`. size_bytes: as stored.
 
-    rank_source: "distributedInfo", "metadata", "name", "option", or None where there is no rank.
+    rank_source: "distributedInfo", "metadata", "name", "option", or None where there is no rank. structure: the
+    structure pass of the same rank, where this one is its timing pass.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class TraceInput:
     rank: int | None = None
     rank_source: str | None = None
     host: str | None = None
+    structure: TraceInput | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,8 @@ def find_inputs(
     if not kept:
         named = ", ".join(map(str, paths)) or "(no path)"
         raise NothingReadable(f"no trace in {named}; pass trace files of torch.profiler, or a folder that holds some")
-    kept, aside = _structure_passes_aside(kept)
-    findings += [_set_aside(each.source) for each in aside]
+    kept = _passes_together(kept)
+    findings += [_set_aside(each.source.structure) for each in kept if each.source.structure is not None]
     inputs = _checked_ranks(kept)
     findings += [_rank_by_name(each) for each in inputs if each.rank_source == "name"]
     return Discovery(inputs, tuple(findings))
@@ -184,11 +186,22 @@ def _check_options(rules: RankRules, kept: Sequence[_Candidate]) -> None:
         )
 
 
-def _structure_passes_aside(kept: Sequence[_Candidate]) -> tuple[list[_Candidate], list[_Candidate]]:
-    """Of ranks that recorded two passes, the one for times; and the others."""
+def _passes_together(kept: Sequence[_Candidate]) -> list[_Candidate]:
+    """Each timing pass with the structure pass of its rank, which is then no input of its own."""
     timed = {each.source.rank for each in kept if _pass(each) is trace_file.Pass.TIMING}
-    aside = [each for each in kept if _pass(each) is trace_file.Pass.STRUCTURE and each.source.rank in timed]
-    return [each for each in kept if each not in aside], aside
+    structures = {
+        each.source.rank: each.source
+        for each in kept
+        if _pass(each) is trace_file.Pass.STRUCTURE and each.source.rank in timed
+    }
+    joined = set(structures.values())
+    return [
+        replace(each, source=replace(each.source, structure=structures.get(each.source.rank)))
+        if _pass(each) is trace_file.Pass.TIMING
+        else each
+        for each in kept
+        if each.source not in joined
+    ]
 
 
 def _pass(candidate: _Candidate) -> trace_file.Pass | None:
@@ -247,8 +260,8 @@ def _set_aside(source: TraceInput) -> Finding:
     return Finding(
         "structure_pass",
         Severity.NOTE,
-        f"{source.label}: structure pass of rank {source.rank}; the figures are those of its timing pass, "
-        "pass this file alone to see it",
+        f"{source.label}: structure pass of rank {source.rank}; it tells where modules are defined, all times are "
+        "those of the timing pass; pass this file alone to see its own",
         rank=source.rank,
         path=source.label,
         affects=("inputs",),

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tracetools.attribution.phases import Code
 from tracetools.attribution.structure import Structure
+from tracetools.metrics.module_sources import find_module_sources
 from tracetools.results import OPTIMIZER, UNATTRIBUTED, ModuleTime, PhaseTime
 from tracetools.table import BoolArray, IntArray
 from tracetools.timeline.gpu_work import Work
@@ -100,15 +101,17 @@ def measure(structure: Structure, rank: int | None, stage: int | None) -> tuple[
         structure, forest, row_place, work_place, code == Code.ACCUMULATE, work_code == Code.ACCUMULATE, None
     )
     sync = _busy(structure, forest, work_place, work_code == _SYNC)[0]
+    sources = find_module_sources(structure)
     source = "fqn" if structure.modules.qualified else "python_frames"
     rows = []
     for at in _reading_order(structure, forest):
         place = int(forest.first[at])
+        path = _path(structure, forest, place)
         rows.append(
             ModuleTime(
                 rank=rank,
                 stage=stage,
-                path=_path(structure, forest, place),
+                path=path,
                 parent=_parent_path(structure, forest, place),
                 class_=structure.modules.class_name[place] if place < len(structure.modules) else None,
                 source=source if place < len(structure.modules) else None,
@@ -122,6 +125,7 @@ def measure(structure: Structure, rank: int | None, stage: int | None) -> tuple[
                 grad_accumulation_ns=_value(accumulate.busy, at),
                 grad_accumulation_cpu_ns=int(accumulate.cpu[at]),
                 grad_sync_ns=_value(sync, at),
+                defined_at=sources.get(path) if place < len(structure.modules) else None,
             )
         )
     return tuple(rows)

@@ -74,9 +74,13 @@ def busiest_rank(analysis: Analysis, time: Time) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Costliest:
-    """The module that a phase spends most in, and what it spends there out of the phase's whole."""
+    """The module that a phase spends most in, and what it spends there out of the phase's whole.
+
+    defined_at: file and line of its forward, None where unknown.
+    """
 
     path: str
+    defined_at: str | None
     value_ns: int
     whole_ns: int
 
@@ -95,17 +99,18 @@ def costliest(modules: Sequence[ModuleTime], phase: str, time: Time) -> Costlies
         for path, value in spent.items()
         if value and not (path in inner and (path in roots or value >= NEARLY_ALL * whole))
     }
-    return _largest(candidates, whole)
+    return _largest(modules, candidates, whole)
 
 
 def costliest_alone(modules: Sequence[ModuleTime], phase: str, time: Time) -> Costliest | None:
     """The module with the largest self time."""
     own = {row.path: self_ns(getattr(row, phase), time) or 0 for row in modules if is_module(row)}
-    return _largest({path: value for path, value in own.items() if value}, whole_ns(modules, phase, time))
+    return _largest(modules, {path: value for path, value in own.items() if value}, whole_ns(modules, phase, time))
 
 
-def _largest(spent: dict[str, int], whole: int) -> Costliest | None:
+def _largest(modules: Sequence[ModuleTime], spent: dict[str, int], whole: int) -> Costliest | None:
     if not spent:
         return None
     path = max(spent, key=lambda path: spent[path])
-    return Costliest(path, spent[path], whole)
+    defined_at = next((row.defined_at for row in modules if row.path == path), None)
+    return Costliest(path, defined_at, spent[path], whole)

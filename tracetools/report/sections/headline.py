@@ -75,10 +75,17 @@ def _costliest_in(phase: str, modules: Sequence[ModuleTime], rank: int | None, t
     return [
         f"Costliest module in {phase}: {cut_path(printable(whole.path), width - 10)} "
         f"({percent(whole.value_ns, whole.whole_ns)}% of {phase} {_CLOCK[time]} on {rank_name(rank)}, "
-        f"{_ms(whole)} ms, submodules included)",
+        f"{_ms(whole)} ms, submodules included{_where(whole, width)})",
         f"Without submodules: {cut_path(printable(alone.path), width - 10)} "
-        f"({percent(alone.value_ns, alone.whole_ns)}%, {_ms(alone)} ms)",
+        f"({percent(alone.value_ns, alone.whole_ns)}%, {_ms(alone)} ms{_where(alone, width)})",
     ]
+
+
+def _where(found: focus.Costliest, width: int) -> str:
+    """Where the module's source lies, unless it is torch's own."""
+    if found.defined_at is None or found.defined_at.startswith("torch/"):
+        return ""
+    return f"; {cut_middle(printable(found.defined_at), width // 2)}"
 
 
 def _ms(found: focus.Costliest) -> str:
