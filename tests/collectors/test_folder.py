@@ -1,0 +1,142 @@
+"""The folder of a run: many ranks at once, other runs, folders that cannot be written, nothing half-written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collectors.errors import CollectError
+from collectors.folder import Folder
+from collectors_job import environment
+from tracetools.trace_file import MEASURED_KEY, Pass
+
+NOBODY = 65534
+RANKS = 64
+
+
+def trace(folder: Folder, text: str = '{"traceEvents": []\n}\n', recorded: Pass = Pass.TIMING) -> Path:
+    path = folder.unpacked(recorded)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def names(path: Path) -> list[str]:
+    return sorted(each.name for each in path.iterdir())
+
+
+def record_as(rank: int, path: Path) -> None:
+    folder = Folder(path, rank, RANKS, None)
+    folder.claim(overwrite=False)
+    folder.write_trace(trace(folder, json.dumps({"rank": rank, "traceEvents": []})), Pass.TIMING, {"rank": rank})
+    folder.write_manifest({"rank": rank})
+
+
+def test_many_ranks_at_once(tmp_path: Path):
+    """Processes that are no children of a torch that runs threads."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(8) as pool:
+        pool.starmap(record_as, [(rank, tmp_path / "a" / "b") for rank in range(RANKS)], chunksize=1)
+    there = names(tmp_path / "a" / "b")
+    assert there == sorted(
+        f"rank-{rank:05d}.{kind}" for rank in range(RANKS) for kind in ("trace.json.gz", "manifest.json")
+    )
+    for rank in (0, 17, RANKS - 1):
+        with gzip.open(tmp_path / "a" / "b" / f"rank-{rank:05d}.trace.json.gz") as file:
+            assert json.load(file) == {"rank": rank, "traceEvents": [], MEASURED_KEY: {"rank": rank}}
+
+
+def test_another_run_is_noticed_whatever_its_size(tmp_path: Path):
+    record_as(5, tmp_path)
+    Folder(tmp_path, 4, RANKS, None).claim(overwrite=False)  # its own run's rank 5, as far as it can tell
+    with pytest.raises(CollectError, match="holds another run"):
+        Folder(tmp_path, 5, RANKS, None).claim(overwrite=False)
+    with pytest.raises(CollectError, match="holds another run"):
+        Folder(tmp_path, 0, 2, None).claim(overwrite=False)  # a job of two has no rank 5
+    with pytest.raises(CollectError, match="holds another run"):
+        Folder(tmp_path, 0, RANKS, {0, 1}).claim(overwrite=False)  # nor one of which two record
+    Folder(tmp_path, 0, 2, None).claim(overwrite=True)
+    assert names(tmp_path) == []
+
+
+def test_what_is_no_trace_of_ours_is_left_alone(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "trace.json").write_text("{}")
+    Folder(tmp_path, 0, 1, None).claim(overwrite=True)
+    assert names(tmp_path) == ["notes.txt", "trace.json"]
+
+
+def test_a_folder_below_a_file(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CollectError, match="Not a directory; pass a folder that can be written to"):
+        Folder(tmp_path / "file" / "traces", 0, 1, None).claim(overwrite=False)
+
+
+def test_a_folder_that_can_be_read_only(tmp_path: Path):
+    """As a user who may not write; root may write everywhere, so it becomes nobody first."""
+    (tmp_path / "traces").mkdir(mode=0o555)
+    code = f"""
+import os
+from pathlib import Path
+from collectors.folder import Folder
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
+os.chdir("traces")
+Folder(Path("."), 0, 1, None).claim(False)
+"""
+    for each in [tmp_path, *list(tmp_path.parents)[:2]]:
+        each.chmod(each.stat().st_mode | 0o055)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False,
+        env=environment(PYTHONPATH=str(Path(__file__).resolve().parents[2])),
+    )  # fmt: skip
+    assert done.stderr.rstrip().endswith("Permission denied; pass a folder that can be written to"), done.stderr
+    assert names(tmp_path / "traces") == []
+
+
+def test_a_trace_of_any_length_keeps_its_end(tmp_path: Path):
+    """The last brace may lie anywhere against the chunks in which a file is packed."""
+    folder = Folder(tmp_path, 0, 1, None)
+    for length in (0, 1, 50, (1 << 20) - 40, (1 << 20) - 20, (1 << 20) + 30, (2 << 20) + 5):
+        for ending in ("}", "}\n", "\n}   \n"):
+            text = '{"filler": "' + "x" * length + '", "traceEvents": []' + ending
+            path = folder.write_trace(trace(folder, text), Pass.TIMING, {"complete": True})
+            with gzip.open(path) as file:
+                assert json.load(file) == {
+                    "filler": "x" * length, "traceEvents": [], MEASURED_KEY: {"complete": True}
+                }  # fmt: skip
+    assert names(tmp_path) == ["rank-00000.trace.json.gz"]
+
+
+def test_a_trace_that_was_cut_is_packed_as_it_is(tmp_path: Path):
+    folder = Folder(tmp_path, 0, 1, None)
+    path = folder.write_trace(trace(folder, '{"traceEvents": [{"ph": "X"'), Pass.STRUCTURE, {"complete": True})
+    with gzip.open(path, "rt") as file:
+        assert file.read() == '{"traceEvents": [{"ph": "X"'
+    assert path.name == "rank-00000.structure.trace.json.gz"
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path):
+    folder = Folder(tmp_path, 0, 1, None)
+    missing = folder.unpacked(Pass.TIMING)
+    with pytest.raises(OSError, match="No such file"):
+        folder.write_trace(missing, Pass.TIMING, {})
+    assert names(tmp_path) == []
+    (tmp_path / "rank-00000.trace.json.gz").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        folder.write_trace(trace(folder), Pass.TIMING, {})
+    assert names(tmp_path) == ["rank-00000.trace.json.gz"]
+
+
+def test_kinetos_own_temporary_is_removed(tmp_path: Path):
+    folder = Folder(tmp_path, 0, 1, None)
+    path = trace(folder)
+    path.with_name(path.name + ".tmp").write_text("half")
+    folder.discard(path)
+    assert os.listdir(tmp_path) == []
