@@ -15,6 +15,7 @@ from tracetools.trace_file import Pass
 FIRST: Final = 6
 LAST: Final = 8
 WARMUP: Final = 2
+_MOST_RANKS: Final = 1_000_000
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
@@ -78,7 +79,7 @@ def parse_ranks(text: str) -> frozenset[int]:
     ranks: set[int] = set()
     for part in text.split(","):
         found = _SPAN.fullmatch(part.strip())
-        if found is None or int(found.group(2) or found.group(1)) >= 10_000_000:
+        if found is None or int(found.group(2) or found.group(1)) >= _MOST_RANKS:
             raise CollectError(f"ranks {text!r}: say numbers and spans, as 0,8-15")
         ranks.update(range(int(found.group(1)), int(found.group(2) or found.group(1)) + 1))
     return frozenset(ranks)

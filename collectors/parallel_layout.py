@@ -120,7 +120,11 @@ def _last(values: Iterator[Any]) -> Any:
 
 
 def _version(framework: Framework) -> str | None:
-    """Version of the package; frameworks that are part of torch have torch's."""
-    top = sys.modules.get(framework.package.partition(".")[0])
-    version = getattr(top, "__version__", None)
-    return None if version is None else str(version)
+    """Version of the package, or of one that it is part of."""
+    package = framework.package
+    while package:
+        version = getattr(sys.modules.get(package), "__version__", None)
+        if version is not None:
+            return str(version)
+        package = package.rpartition(".")[0]
+    return None

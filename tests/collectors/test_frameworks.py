@@ -124,6 +124,29 @@ def test_doubles_of_transformer_engine(tmp_path: Path):
     }
 
 
+def test_nvtx_ranges_of_doubles_on_request(tmp_path: Path):
+    for options, calls in (((), 0), (("--nvtx",), STEPS)):
+        folder = tmp_path / f"traces{len(options)}"
+        done = collect("--out", str(folder), "--steps", "3-4", *options, script("te_double"))
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = {row.name: row.calls for row in tracetools.load(str(folder)).analysis.annotations}
+        assert found.get("LayerNormLinear forward", 0) == calls
+
+
+def test_doubles_of_megatron(tmp_path: Path):
+    folder, analysis = recorded(tmp_path, "megatron_double")
+    for rank in (0, 1):
+        stages = (rank, rank + 2)
+        facts = metadata(folder, rank)
+        assert (facts["stage"], facts["stages"], facts["virtual_stages"]) == (rank, 2, list(stages))
+        assert (facts["coordinates"], facts["micro_batches"]) == ({"pp": rank}, 4)
+        assert facts["schedule"] == "interleaved 1F1B"
+        assert facts["frameworks"] == {"megatron": "0.0.double"}
+        both = {PipelineRange(w, stage, mb) for w in ("forward", "backward") for stage in stages for mb in range(4)}
+        assert work_of(folder, rank) == Counter(dict.fromkeys(both, STEPS))
+        assert {row.forward.calls for row in modules(analysis, rank).values()} == {4 * STEPS}
+
+
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_deepspeed_pipeline(tmp_path: Path, checkpoint: bool):
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
