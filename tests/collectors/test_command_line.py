@@ -262,6 +262,41 @@ def test_mpirun(tmp_path: Path):
     assert trace_of(tmp_path / "traces", 1)["tracetools"]["launcher"] == "openmpi"
 
 
+def test_the_deepspeed_launcher(tmp_path: Path):
+    """It puts an option of its own before ours, which the script gets as it would without us."""
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    path = written(tmp_path, "import sys; sys.stdout.write(f'{sys.argv[1:]}\\n'); train(5)")
+    command = ["deepspeed", "--num_accelerators", "2", "--master_port", "29511", "--module", "tracetools.collect"]
+    command += ["--out", str(tmp_path / "traces"), "--steps", "2-3", "--warmup", "1", path, "--config", "x"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment())
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        assert f"['--local_rank={rank}', '--config', 'x']" in done.stdout.splitlines()
+        assert trace_of(tmp_path / "traces", rank)["tracetools"]["local_rank"] == rank
+
+
+@pytest.mark.parametrize(
+    ("launcher", "names"),
+    [
+        ("slurm", ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")),
+        ("pmi", ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE")),
+    ],
+)
+def test_variables_of_a_launcher_that_is_not_here(tmp_path: Path, launcher: str, names: tuple[str, str, str]):
+    """Two processes with the variables that srun, or an mpiexec that speaks PMI, gives them."""
+    path = written(tmp_path, "train(5)")
+    command = [sys.executable, "-m", "tracetools.collect", "--out", str(tmp_path / "traces")]
+    command += ["--steps", "2", "--warmup", "1", path]
+    jobs = []
+    for rank in ("0", "1"):
+        variables = dict(zip(names, (rank, rank, "2"), strict=True), SLURM_STEP_ID="0")
+        jobs.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(**variables)))
+    assert [job.communicate(timeout=120) and job.returncode for job in jobs] == [0, 0]
+    analysis = tracetools.load(str(tmp_path / "traces")).analysis
+    assert [(each.rank, each.world_size) for each in analysis.inputs] == [(0, 2), (1, 2)]
+    assert trace_of(tmp_path / "traces", 1)["tracetools"]["launcher"] == launcher
+
+
 def test_losses_are_the_same_with_and_without(tmp_path: Path):
     plain = subprocess.run(
         [sys.executable, script("plain")], capture_output=True, text=True, check=True, env=environment()
