@@ -256,7 +256,7 @@ def phase_time(calls: int = 0, cpu: int = 0, self_cpu: int = 0, busy: int = 0, s
 def module_row(path: str, parent: str | None, time: PhaseTime) -> ModuleTime:
     none = PhaseTime(0, 0, 0, 0, 0, 0, 0)
     depth = 0 if parent is None else 1
-    return ModuleTime(0, None, path, parent, "M", 1, depth, "fqn", time, none, none, none, time, 0, 0, 0)
+    return ModuleTime(0, None, path, parent, "M", 1, depth, "fqn", time, none, none, none, time, 0, 0, 0, None)
 
 
 @pytest.mark.parametrize(

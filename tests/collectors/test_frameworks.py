@@ -93,6 +93,13 @@ def test_torch_pipelining(tmp_path: Path, schedule: str):
         both = {PipelineRange(work, rank, each) for work in ("forward", "backward") for each in range(4)}
         assert work_of(folder, rank) == Counter(dict.fromkeys(both, STEPS))
         assert metadata(folder, rank)["micro_batches"] == 4
+    check_waiting_is_no_work(analysis)
+
+
+def check_waiting_is_no_work(analysis: Analysis) -> None:
+    """Transfers are no forward, and do not cut the ranges around them."""
+    assert {row.phase for row in analysis.ops if row.name.startswith("c10d::")} == {"other"}
+    assert "nesting_clipped" not in {each.rule for each in analysis.findings}
 
 
 def test_interleaved_pipelining_with_four_virtual_stages(tmp_path: Path):
@@ -107,6 +114,7 @@ def test_interleaved_pipelining_with_four_virtual_stages(tmp_path: Path):
         assert work_of(folder, rank) == Counter(dict.fromkeys(both, STEPS))
         assert metadata(folder, rank)["virtual_stages"] == list(stages)
         assert metadata(folder, rank)["schedule"] == "ScheduleInterleaved1F1B"
+    check_waiting_is_no_work(analysis)
 
 
 def test_doubles_of_transformer_engine(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracetools.attribution.structure import Structure
+from tracetools.intervals import union_length
 from tracetools.results import AnnotationTime
 from tracetools.table import IntArray
 from tracetools.timeline.annotations import innermost_annotation
@@ -13,11 +14,18 @@ from tracetools.timeline.tree import parents_among
 
 
 def measure(structure: Structure, rank: int | None) -> tuple[AnnotationTime, ...]:
-    """One row per name; a range inside one of the same name adds nothing. GPU figures None without GPU records."""
+    """One row per name; a range inside one of the same name adds nothing. GPU figures None without GPU records.
+
+    Transfers of gloo overlap by their nature: each is a call, their time is the union, and they launch nothing.
+    """
+    return tuple(sorted([*_ranges(structure, rank), *_transfers(structure, rank)], key=lambda row: row.name))
+
+
+def _ranges(structure: Structure, rank: int | None) -> list[AnnotationTime]:
     trace, tree = structure.trace, structure.tree
     ranges = tree.annotations
     if not len(ranges):
-        return ()
+        return []
     names, group = np.unique(trace.events.name[ranges], return_inverse=True)
     subtrees = Subtrees.of_depth_first(parents_among(tree.parent, ranges))
     outermost = subtrees.outermost(group)
@@ -29,7 +37,7 @@ def measure(structure: Structure, rank: int | None) -> tuple[AnnotationTime, ...
     if len(structure.work):
         busy, kernel_ns = _gpu_figures(structure, subtrees, group, np.flatnonzero(outermost), len(names))
     shown = np.unique(group[structure.chosen[ranges]])
-    rows = [
+    return [
         AnnotationTime(
             rank=rank,
             name=trace.strings[int(names[at])],
@@ -40,7 +48,18 @@ def measure(structure: Structure, rank: int | None) -> tuple[AnnotationTime, ...
         )
         for at in shown.tolist()
     ]
-    return tuple(sorted(rows, key=lambda row: row.name))
+
+
+def _transfers(structure: Structure, rank: int | None) -> list[AnnotationTime]:
+    events = structure.trace.events
+    rows = structure.tree.transfers[structure.chosen[structure.tree.transfers]]
+    launched = 0 if len(structure.work) else None
+    found = []
+    for name in np.unique(events.name[rows]).tolist():
+        mine = rows[events.name[rows] == name]
+        cpu_ns = union_length(events.ts_ns[mine], events.ts_ns[mine] + events.dur_ns[mine])
+        found.append(AnnotationTime(rank, structure.trace.strings[name], len(mine), cpu_ns, launched, launched))
+    return found
 
 
 def _gpu_figures(

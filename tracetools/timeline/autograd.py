@@ -74,13 +74,20 @@ def link_autograd(trace: Trace, tree: Tree) -> AutogradLinks:
 
 
 def is_forward_op(trace: Trace) -> BoolArray:
-    """Ops that took part in building the autograd graph: a Sequence number of their own, and no forward thread."""
+    """Ops that took part in building the autograd graph: a Sequence number of their own, and no forward thread.
+
+    Communication is none of them: it makes no node, and bears the number that the next op is going to have.
+    """
     events = trace.events
     thread = events.argument("forward_thread")
     named_as_node = trace.named(_OLD_NODE.fullmatch)
     without_thread = np.equal(thread, 0) | np.equal(thread, ABSENT)
     rows: BoolArray = np.equal(events.kind, Kind.CPU_OP) & np.greater_equal(events.argument("sequence"), 0)
-    return rows & without_thread & ~named_as_node & ~_node_rows(trace)
+    return rows & without_thread & ~named_as_node & ~_node_rows(trace) & ~trace.named(_is_communication)
+
+
+def _is_communication(name: str) -> bool:
+    return name.startswith("c10d::") or name == "record_param_comms"
 
 
 def _node_rows(trace: Trace) -> BoolArray:

@@ -21,6 +21,7 @@ from tracetools.timeline.nesting import Nesting, nest
 
 # Which of two spans with the same start and end is the outer one.
 _OUTER_FIRST = {Kind.ANNOTATION: 1, Kind.PYTHON: 0, Kind.CPU_OP: 2, Kind.RUNTIME: 3, Kind.DRIVER: 4}
+_TRANSFER = "gloo:"
 _NESTED_KINDS = (Kind.PYTHON, Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER)
 
 
@@ -29,7 +30,8 @@ class Tree:
     """Nesting of all CPU spans; GPU records and other rows are roots without children and count no time.
 
     order: rows of the CPU spans, lane by lane, depth first. annotations: rows of those that are not in the tree,
-    likewise. parent: row of the enclosing span, or -1.
+    likewise. transfers: rows of gloo's own ranges, which are open until a transfer is waited for, across whatever their
+    thread does meanwhile, and so lie in nothing and hold nothing. parent: row of the enclosing span, or -1.
     start_ns, end_ns: after clipping. self_ns: length less the children's; 0 for rows outside the tree.
     in_tree: rows that are CPU spans. Annotations nest among themselves only (they cross Python frames by design),
     except ranges that our collectors wrote around a module, which take part like ops. clipped_events, clipped_ns: what
@@ -38,6 +40,7 @@ class Tree:
 
     order: IntArray
     annotations: IntArray
+    transfers: IntArray
     parent: IntArray
     start_ns: IntArray
     end_ns: IntArray
@@ -57,13 +60,15 @@ def build_tree(trace: Trace) -> Tree:
     events = trace.events
     kind = events.kind
     in_tree = np.isin(kind, [*_NESTED_KINDS]) | module_range_rows(trace)
-    annotations = (kind == Kind.ANNOTATION) & ~in_tree
+    transfers = (kind == Kind.ANNOTATION) & trace.named(lambda name: name.startswith(_TRANSFER))
+    annotations = (kind == Kind.ANNOTATION) & ~in_tree & ~transfers
     # Annotations get lanes of their own, behind the real ones.
     lane = events.lane.astype(np.int64) + np.where(annotations, len(trace.lanes), 0)
     rows = np.flatnonzero(in_tree | annotations)
     order = rows[_outer_first(trace, events, rows, lane)]
     start = events.ts_ns[order]
-    return _to_rows(events, order, in_tree, _nest_lanes(lane[order], start, start + events.dur_ns[order]))
+    nesting = _nest_lanes(lane[order], start, start + events.dur_ns[order])
+    return _to_rows(events, order, in_tree, np.flatnonzero(transfers), nesting)
 
 
 def module_range_rows(trace: Trace) -> BoolArray:
@@ -167,7 +172,7 @@ def _nest_lanes(lane: IntArray, start: IntArray, end: IntArray) -> Nesting:
     )
 
 
-def _to_rows(events: Events, order: IntArray, in_tree: BoolArray, nesting: Nesting) -> Tree:
+def _to_rows(events: Events, order: IntArray, in_tree: BoolArray, transfers: IntArray, nesting: Nesting) -> Tree:
     """Spread the values of sorted spans over the rows of the table, and take children from their parents' time."""
     start_ns, end_ns = events.ts_ns.copy(), events.ts_ns + events.dur_ns
     raw_length = end_ns[order] - start_ns[order]
@@ -184,6 +189,7 @@ def _to_rows(events: Events, order: IntArray, in_tree: BoolArray, nesting: Nesti
     return Tree(
         order=order[in_tree[order]],
         annotations=order[~in_tree[order]],
+        transfers=transfers,
         parent=parent,
         start_ns=start_ns,
         end_ns=end_ns,
