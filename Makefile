@@ -66,6 +66,7 @@ format: $(READY) ## rewrite the sources in the house format
 bench: $(READY) ## measure reading and analyzing against other tools, and what recording costs
 	@$(BIN)/python benchmarks/run.py
 	@$(BIN)/python -m benchmarks.module_ranges
+	@$(BIN)/python -m benchmarks.collecting
 
 golden: $(READY) ## rewrite the golden files; look at the diff before you keep it
 	@$(BIN)/python -m pytest tests/report tests/test_cli.py -q --golden
