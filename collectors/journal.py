@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 from collectors.folder import Folder
@@ -52,8 +53,10 @@ class Journal:
 
 def _print(message: str) -> None:
     # In one write: all ranks share the launcher's output, and print() may write a line and its end apart.
-    sys.stderr.write(f"tracetools: {message}\n")
-    sys.stderr.flush()
+    # An output that is closed or full is no reason to stop a training.
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"tracetools: {message}\n")
+        sys.stderr.flush()
 
 
 def readable_bytes(size: int) -> str:

@@ -9,16 +9,18 @@ no backward hook is used.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from itertools import pairwise
 from types import MethodType, TracebackType
 from typing import Any, Final
 
 import torch
 from torch.autograd.profiler import record_function
+from torch.compiler import is_dynamo_compiling
 from torch.nn import Module
 
 from tracetools.trace_file import module_range_name
@@ -32,6 +34,7 @@ _WRAPPER_CLASSES: Final = frozenset(
 )
 
 RangeMaker = Callable[[str], AbstractContextManager[Any]]
+_NewRange = Callable[[], AbstractContextManager[Any]]
 
 
 def range_maker() -> RangeMaker:
@@ -61,7 +64,7 @@ class ModuleRanges:
         self._named: set[int] = set()
         models = {"": model} if isinstance(model, Module) else model
         self._modules = [each for first, model in models.items() for each in self._chosen(model, first)]
-        self._before: list[tuple[Module, str, _Ranged, Any]] = []
+        self._before: list[tuple[Module, str, Any, Any, _FreeRanges]] = []
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,26 +78,37 @@ class ModuleRanges:
         """
         return tuple(
             name or "(root)"
-            for (name, _, _), (module, _, ranged, _) in zip(self._modules, self._before, strict=True)
-            if not ranged.called and type(module).forward is not Module.forward
+            for (name, _, _), (module, _, _, _, free) in zip(self._modules, self._before, strict=True)
+            if not free and type(module).forward is not Module.forward
         )
 
     def __enter__(self) -> ModuleRanges:
-        for name, module, attribute in self._modules:
-            inner = getattr(module, attribute)
-            label = module_range_name(name, class_name(module))
-            ranged = _Ranged(module, attribute, inner, label, self._make_range)
-            self._before.append((module, attribute, ranged, vars(module).get(attribute, _ABSENT)))
-            # Past Module.__setattr__, which a compiled module would send on to the module inside.
-            vars(module)[attribute] = ranged
+        try:
+            for name, module, attribute in self._modules:
+                self._put_on(module, attribute, module_range_name(name, class_name(module)))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
+
+    def _put_on(self, module: Module, attribute: str, label: str) -> None:
+        before = vars(module).get(attribute, _ABSENT)
+        inner, free = getattr(module, attribute), _FreeRanges()
+        make_range = partial(self._make_range, label)
+        if isinstance(inner, MethodType) and inner.__self__ is module:
+            ranged: Any = _ranged_method(module, attribute, inner.__func__, free, make_range)
+        else:
+            ranged = _Ranged(inner, free, make_range)
+        self._before.append((module, attribute, ranged, before, free))
+        # Past Module.__setattr__, which a compiled module would send on to the module inside.
+        vars(module)[attribute] = ranged
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Put every forward back; one that somebody else has replaced meanwhile stays theirs."""
         while self._before:
-            module, attribute, ranged, before = self._before.pop()
+            module, attribute, ranged, before, _ = self._before.pop()
             if vars(module).get(attribute) is not ranged:
                 continue
             if before is _ABSENT:
@@ -163,49 +177,67 @@ def qualified_name(path: str) -> str:
 _ABSENT: Final = object()
 
 
-class _Ranged:
-    """A forward with a range around it.
+class _FreeRanges(list[AbstractContextManager[Any]]):
+    """Ranges of one module that are not open; empty until the first call, which tells a module that is never called.
 
-    A range object can be open once; a module that calls itself, or is called on two threads, takes another one. Copies
-    and pickles of the module get the plain forward of their own: they are another model.
+    A range object can be open once; a module that calls itself, or is called on two threads, takes another one.
     """
 
-    # Slots are faster to read; `update_wrapper` wants a dict as well.
-    __slots__ = ("__dict__", "_attribute", "_free", "_inner", "_label", "_make_range", "_module")
 
-    def __init__(self, module: Module, attribute: str, inner: Any, label: str, make_range: RangeMaker) -> None:
+def _ranged_method(
+    module: Module, attribute: str, function: Callable[..., Any], free: _FreeRanges, make_range: _NewRange
+) -> MethodType:
+    """A method of the module with a range around it.
+
+    It is a method as the one it stands for, so that Python copies and pickles it as such: a copy of the module calls
+    the copy, and a pickle knows nothing of this package. A compiler that looks inside sees no range.
+    """
+
+    # The module stays the first of args: taking it out and putting it back would cost a tenth of a microsecond.
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if args[0] is not module or is_dynamo_compiling():
+            return function(*args, **kwargs)
+        try:
+            each = free.pop()
+        except IndexError:
+            each = make_range()
+        try:
+            with each:
+                return function(*args, **kwargs)
+        finally:
+            free.append(each)
+
+    update_wrapper(forward, function)
+    # By this name a pickle asks the module for its method.
+    forward.__name__ = attribute
+    return MethodType(forward, module)
+
+
+class _Ranged:
+    """Something else that is called as a forward, with a range around it; copies and pickles hold it without."""
+
+    def __init__(self, inner: Any, free: _FreeRanges, make_range: _NewRange) -> None:
         update_wrapper(self, inner)
-        self._module, self._attribute = module, attribute
-        self._inner, self._label, self._make_range = inner, label, make_range
-        # Empty until the first call, which tells a module that is never called.
-        self._free: list[AbstractContextManager[Any]] = []
+        self._inner, self._free, self._make_range = inner, free, make_range
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            return self._inner(*args, **kwargs)
         try:
             each = self._free.pop()
         except IndexError:
-            each = self._make_range(self._label)
+            each = self._make_range()
         try:
             with each:
                 return self._inner(*args, **kwargs)
         finally:
             self._free.append(each)
 
-    @property
-    def called(self) -> bool:
-        """Whether it was called at all."""
-        return bool(self._free)
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return _plain(memo.get(id(self._module), self._module), self._attribute)
+        return copy.deepcopy(self._inner, memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _plain, (self._module, self._attribute)
-
-
-def _plain(module: Module, attribute: str) -> Any:
-    """What a module calls that nobody has changed."""
-    return MethodType(type(module).forward, module) if attribute == "forward" else None
+        return copy.copy, (self._inner,)
 
 
 def _is_compiled(module: Module) -> bool:

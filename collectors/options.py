@@ -16,6 +16,7 @@ FIRST: Final = 6
 LAST: Final = 8
 WARMUP: Final = 2
 _MOST_RANKS: Final = 1_000_000
+_MOST_DIGITS: Final = 18
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
@@ -51,6 +52,12 @@ class Options:
             raise CollectError(f"warm-up of {self.warmup} steps: pass 0 or more")
         if self.ranks is not None and not self.ranks:
             raise CollectError("no rank is to record; name some, or leave ranks out to record all")
+        if self.ranks is not None and not all(type(each) is int and each >= 0 for each in self.ranks):
+            raise CollectError(f"ranks {sorted(map(str, self.ranks))}: say whole numbers from 0 on")
+        if self.max_size is not None and not 0 <= self.max_size < 1 << 60:
+            raise CollectError(f"a largest size of {self.max_size} bytes: say a number of bytes from 0 on, as 500M")
+        if self.clock_probe and self.ranks is not None:
+            raise CollectError("the clock probe needs every rank, and only some are to record; leave one of both out")
 
     @property
     def begin(self) -> int:
@@ -94,6 +101,8 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise CollectError(f"size {text!r}: say a number of bytes with K, M, G or T, as 500M")
+    if len(found.group(1)) > _MOST_DIGITS:
+        raise CollectError(f"size {text[:_MOST_DIGITS]}…: no disk holds that; say a number of bytes, as 500M")
     return int(float(found.group(1)) * 1024 ** " KMGT".index(found.group(2).upper() or " "))
 
 
@@ -133,7 +142,8 @@ def options(
     """
     first, last = steps if isinstance(steps, tuple) else parse_steps(str(steps))
     return Options(
-        out=Path(out),
+        # Absolute at once: a script may change its working folder.
+        out=Path(os.path.abspath(out)),
         first=first,
         last=last,
         warmup=warmup,

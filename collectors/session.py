@@ -76,8 +76,9 @@ class Collection:
 
     def __init__(self, options: Options, model: Given = None) -> None:
         process = find_process(os.environ)
-        self._options = options
+        self._options, self._process = options, process
         self._idle = options.ranks is not None and process.rank not in options.ranks
+        self._process_id = os.getpid()
         self._journal = Journal(process, speaks=process.rank == min(options.ranks or {0}))
         self._folder = Folder(options.out, process.rank, process.world_size, options.ranks)
         self._instrumentation = Instrumentation(options, process, None if model is None else named_models(model))
@@ -98,10 +99,12 @@ class Collection:
     @property
     def done(self) -> bool:
         """Whether nothing more is going to be recorded."""
-        return self._idle or self._state is _State.ENDED
+        # A child that was forked has no profiler, and its parent writes.
+        return self._idle or self._state is _State.ENDED or os.getpid() != self._process_id
 
     def __enter__(self) -> Collection:
         if self._idle:
+            self._say_if_nobody_records()
             return self
         self._folder.claim(self._options.overwrite)
         if len(activities()) == 1:
@@ -121,6 +124,11 @@ class Collection:
             self._guarded(lambda: self._end(_ended_by(error)))
         if isinstance(error, Terminated):
             die_of_sigterm()
+
+    def _say_if_nobody_records(self) -> None:
+        ranks, world_size = self._options.ranks, self._process.world_size
+        if ranks and min(ranks) >= world_size and self._process.rank == 0:
+            self._journal.say(f"nothing is recorded: no rank of {world_size} is among those to record")
 
     def step(self) -> None:
         """A training step has ended. From the first call on, only these calls count."""
@@ -145,16 +153,22 @@ class Collection:
         except Exception as error:
             fact = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             self._journal.say(f"nothing more is recorded ({fact}); the training goes on")
-            # A profiler that failed may fail again when it is stopped.
+            # What failed may fail again while it is taken down.
             with suppress(Exception):
                 self._drop_profiler()
-            self._leave()
+            with suppress(Exception):
+                self._leave()
 
     def _leave(self) -> None:
         """The model, the frameworks and the signal as they were, and the manifest written."""
         self._state = _State.ENDED
-        self._instrumentation.take_off()
-        self._around.close()
+        try:
+            self._instrumentation.take_off()
+            self._around.close()
+        finally:
+            self._write_manifest()
+
+    def _write_manifest(self) -> None:
         facts = {
             "host": socket.gethostname(),
             "stage": self._instrumentation.layout.get("stage"),

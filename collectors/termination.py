@@ -35,7 +35,9 @@ def sigterm_unwinds() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGTERM) is unwind:
+        # Only the main thread may set a handler; from another one it stays, and still ends the process.
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and signal.getsignal(signal.SIGTERM) is unwind:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

@@ -7,10 +7,12 @@ Parses, hands over to `collectors`, and leaves as the script leaves. The only fi
 
 from __future__ import annotations
 
+import atexit
 import os
 import runpy
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Final, NoReturn
@@ -143,16 +145,32 @@ def _record(chosen: Options, module: bool, script: list[str]) -> None:
         from collectors.session import Collection
     except ImportError as error:
         raise CollectError(f"{error}; pip install 'tracetools[collect]', which brings torch") from error
+    owner = os.getpid()
     try:
         with Collection(chosen):
             _run(module, script)
     except CollectError:
+        raise
+    except SystemExit as left:
+        if os.getpid() != owner:
+            _end_of_a_child(left.code)
         raise
     except Exception as error:
         # As Python itself would end, without the frames around the script.
         error.__traceback__ = _of_the_script(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)
+
+
+def _end_of_a_child(code: object) -> NoReturn:
+    """Leave a process that the script forked: what a profiler would tear down on exit is the parent's, and hangs."""
+    atexit._run_exitfuncs()
+    if isinstance(code, str):
+        sys.stderr.write(f"{code}\n")
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _check_script(name: str, module: bool) -> None:

@@ -304,3 +304,50 @@ def test_losses_are_the_same_with_and_without(tmp_path: Path):
     collected = collect("--out", str(tmp_path / "traces"), "--steps", "3-4", script("plain"))
     assert collected.stdout == plain.stdout
     assert os.listdir(tmp_path / "traces")
+
+
+def test_a_script_that_changes_its_folder(tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    written(tmp_path, "import os; os.chdir('elsewhere'); train(5)")
+    done = collect("--out", "traces", "--steps", "2-3", "--warmup", "1", "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert files(tmp_path) == BOTH
+
+
+def test_a_forked_child_leaves_the_recording_to_its_parent(tmp_path: Path):
+    body = """
+import os, sys
+train(2)
+if os.fork() == 0:
+    sys.exit(0)
+os.wait()
+train(3)
+"""
+    done = run(tmp_path, body)
+    assert done.returncode == 0, done.stderr
+    assert files(tmp_path) == BOTH
+    assert manifest_of(tmp_path / "traces")["passes"][0]["complete"]
+
+
+def test_ranks_that_the_job_does_not_have(tmp_path: Path):
+    done = run(tmp_path, "train(5)", "--ranks", "5")
+    assert done.returncode == 0
+    assert said(done) == ["nothing is recorded: no rank of 1 is among those to record"]
+
+
+def test_an_output_that_cannot_be_written_to_stops_no_training(tmp_path: Path):
+    command = [
+        sys.executable,
+        "-m",
+        "tracetools.collect",
+        "--out",
+        str(tmp_path / "traces"),
+        "--steps",
+        "2-3",
+        "--warmup",
+        "1",
+    ]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*command, written(tmp_path, "train(5)")], stderr=full, env=environment(), check=False)
+    assert done.returncode == 0
+    assert files(tmp_path) == BOTH

@@ -257,3 +257,62 @@ def test_losses_are_the_same():
         return found
 
     assert losses(ranged=True) == losses(ranged=False)
+
+
+def test_a_forward_stays_a_method_to_whoever_looks():
+    model = Net()
+    with ModuleRanges(model):
+        assert inspect.ismethod(model.forward)
+        assert model.forward.__self__ is model
+        assert callable(model.forward.__func__)
+
+
+def test_compilers_look_through_the_ranges():
+    model, x = Block(4), torch.ones(2, 4)
+    expected = model(x)
+    with ModuleRanges(model):
+        whole = torch.compile(lambda value: model(value), fullgraph=True, backend="eager")
+        assert torch.equal(whole(x), expected)
+        assert torch.equal(torch.export.export(model, (x,)).module()(x), expected)
+
+
+def test_a_copy_has_a_forward_of_its_own_where_the_script_had_replaced_it():
+    """As without ranges: a method goes with the copy, a function is shared."""
+
+    def doubled(self: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        return 2 * nn.functional.linear(x, self.weight)
+
+    method, function = nn.Linear(2, 2), nn.Linear(2, 2)
+    vars(method)["forward"] = doubled.__get__(method)
+    vars(function)["forward"] = lambda x: x + 1
+    x = torch.ones(1, 2)
+    for model in (method, function):
+        with ModuleRanges(model):
+            other = copy.deepcopy(model)
+        with torch.no_grad():
+            other.weight.zero_()
+        expected = torch.zeros(1, 2) if model is method else x + 1
+        assert torch.equal(other(x), expected)
+
+
+def test_a_pickle_knows_nothing_of_this_package():
+    stream = io.BytesIO()
+    with ModuleRanges(nn.Sequential(layer := nn.Linear(2, 2))):
+        torch.save(layer, stream)
+    assert b"collectors" not in stream.getvalue()
+
+
+def test_ranges_that_cannot_be_put_on_are_taken_off():
+    class Bad(nn.Module):
+        @property
+        def forward(self) -> Any:
+            raise RuntimeError("no")
+
+    class Outer(nn.Module):
+        def forward(self) -> None: ...
+
+    model = Outer()
+    model.bad = Bad()
+    with pytest.raises(RuntimeError), ModuleRanges(model):
+        pass
+    assert "forward" not in vars(model)
