@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+import torch
 from torch.autograd.profiler import record_function
 from torch.nn import Module
 
@@ -142,7 +143,16 @@ class Collection:
         self._guarded(self._next_step)
 
     def _step_was_found(self) -> None:
-        if not self.done:
+        if self.done:
+            return
+        if _inside_backward():
+            # Starting or stopping a profiler there ends the process.
+            message = (
+                "an optimizer steps inside backward: such steps are not counted; call collection.step() from Python"
+            )
+            if message not in self._journal.notes:
+                self._journal.say(message)
+        else:
             self._found_by = self._step_ends.found_by
             self._guarded(self._next_step)
 
@@ -395,6 +405,11 @@ class Collection:
             self._journal.say(f"clocks were not compared at the {moment}: {why}")
             return
         self._clock[moment] = None if offset is None else asdict(offset)
+
+
+def _inside_backward() -> bool:
+    current = getattr(torch._C, "_current_graph_task_id", None)
+    return current is not None and current() != -1
 
 
 def _ended_by(error: BaseException | None) -> str:

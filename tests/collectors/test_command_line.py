@@ -351,3 +351,16 @@ def test_an_output_that_cannot_be_written_to_stops_no_training(tmp_path: Path):
         done = subprocess.run([*command, written(tmp_path, "train(5)")], stderr=full, env=environment(), check=False)
     assert done.returncode == 0
     assert files(tmp_path) == BOTH
+
+
+def test_an_optimizer_that_steps_inside_backward_is_told_and_harms_nothing(tmp_path: Path):
+    body = """
+for parameter in model.parameters():
+    own = torch.optim.SGD([parameter], 0.1)
+    parameter.register_post_accumulate_grad_hook(lambda _, own=own: own.step())
+for step in range(6):
+    model(torch.ones(2, 4)).sum().backward()
+"""
+    done = run(tmp_path, body)
+    assert done.returncode == 0, done.stderr
+    assert any("steps inside backward" in line for line in said(done))
