@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 SCHEMA_VERSION: Final = 1
 
@@ -28,6 +29,8 @@ ROOT: Final = "(root)"
 
 MANIFEST_ENDING: Final = ".manifest.json"
 
+# Of printable ASCII all but what Kineto changes and what stands between two parts.
+_PLAIN: Final = "!#$&'()*+,-./:;<=>?@[]^_`{|}~"
 _OWN_FILE: Final = re.compile(r"rank-(\d{5,7})(?:\.structure)?(?:\.trace\.json\.gz|\.manifest\.json)", re.ASCII)
 _PIPELINE: Final = re.compile(re.escape(PIPELINE_RANGE) + r"(\w+) stage=(\d{1,9})(?: micro_batch=(\d{1,9}))?", re.ASCII)
 KINETO_MODULE: Final = "nn.Module: "
@@ -106,10 +109,14 @@ def parse_pipeline_range(name: str) -> PipelineRange | None:
 def module_range_name(qualified_name: str, class_name: str) -> str:
     """Name of the range around one module's forward.
 
+    Kineto drops or changes what is not printable ASCII, and quotes and backslashes; those are written as in a URL.
+
     >>> module_range_name("blocks.0.attn", "torch.nn.modules.linear.Linear")
     'tracetools.module blocks.0.attn torch.nn.modules.linear.Linear'
+    >>> module_range_name("a b", "my.Block")
+    'tracetools.module a%20b my.Block'
     """
-    return f"{MODULE_RANGE}{qualified_name or ROOT} {class_name}"
+    return f"{MODULE_RANGE}{_quoted(qualified_name) or ROOT} {_quoted(class_name)}"
 
 
 def parse_module_range(name: str) -> tuple[str, str] | None:
@@ -123,7 +130,11 @@ def parse_module_range(name: str) -> tuple[str, str] | None:
     if not name.startswith(MODULE_RANGE):
         return None
     qualified, _, class_name = name[len(MODULE_RANGE) :].partition(" ")
-    return qualified or ROOT, class_name
+    return unquote(qualified) or ROOT, unquote(class_name)
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe=_PLAIN, errors="replace")
 
 
 def parse_step(name: str) -> int | None:

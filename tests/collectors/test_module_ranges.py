@@ -316,3 +316,20 @@ def test_ranges_that_cannot_be_put_on_are_taken_off():
     with pytest.raises(RuntimeError), ModuleRanges(model):
         pass
     assert "forward" not in vars(model)
+
+
+def test_odd_names_come_back_as_they_are(tmp_path: Path):
+    names = ["ünï✓", "tab\t", "back\\slash", "a b", 'quo"te', "50%", "\x01"]
+    model = nn.Sequential()
+    for name in names:
+        model.add_module(name, nn.Linear(2, 2))
+    with ModuleRanges(model):
+        analysis = record(tmp_path, lambda: model(torch.ones(1, 2)))
+    assert {row.path for row in analysis.modules if row.class_ and row.class_.endswith("Linear")} == set(names)
+
+
+def test_a_name_that_is_no_unicode_stops_nothing():
+    model = nn.Sequential()
+    model.add_module("\ud800", nn.Linear(2, 2))
+    with ModuleRanges(model):
+        model(torch.ones(1, 2))
