@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Left to right, as an event walks; a stage imports what stands to its left, never to its right.
 LEFT = ["errors", "findings", "trace_file", "settings", "table", "results", "intervals", "workers"]
-STAGES = ["ingest", "timeline", "attribution", "metrics", "analysis", "engines", "run", "report", "cli"]
+STAGES = ["ingest", "timeline", "attribution", "flops", "metrics", "analysis", "engines", "run", "report", "cli"]
 ORDER = [*LEFT, *STAGES]
 
 # (importer, imported): why this one may look right.
