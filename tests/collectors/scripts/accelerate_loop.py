@@ -15,4 +15,6 @@ for _ in range(12):
         accelerator.backward(loss_of(model(tokens), tokens))
         optimizer.step()
         optimizer.zero_grad()
+# Together: gloo may end a process that leaves while its peer still talks.
+accelerator.wait_for_everyone()
 accelerator.end_training()
