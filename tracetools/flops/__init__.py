@@ -2,6 +2,6 @@
 
 from tracetools.flops import attention, convolutions, products
 from tracetools.flops.call import OpCall, Uncountable
-from tracetools.flops.formulas import Bound, Flops, register
+from tracetools.flops.formulas import Bound, Flops
 
-__all__ = ["Bound", "Flops", "OpCall", "Uncountable", "attention", "convolutions", "products", "register"]
+__all__ = ["Bound", "Flops", "OpCall", "Uncountable", "attention", "convolutions", "products"]

@@ -9,6 +9,7 @@ A causal mask leaves half of a square out; where lengths differ, which half is n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,23 +106,11 @@ def _sizes(call: OpCall, how: Fused) -> tuple[Lengths, bool, Bound]:
     return Lengths(query[1], query[0], call.integer(how.longest[1]), query[2], value[2]), False, Bound.UPPER
 
 
-def _forward(how: Fused) -> Formula:
-    def formula(call: OpCall) -> Flops:
-        sizes, causal, bound = _sizes(call, how)
-        return sizes.forward(causal, bound)
-
-    return formula
-
-
-def _backward(how: Fused) -> Formula:
-    def formula(call: OpCall) -> Flops:
-        sizes, causal, bound = _sizes(call, how)
-        return sizes.backward(causal, bound)
-
-    return formula
+def _formula(how: Fused, flops: Callable[[Lengths, bool, Bound], Flops]) -> Formula:
+    return lambda call: flops(*_sizes(call, how))
 
 
 for _name, _how in FORWARD.items():
-    built_in(_name)(_forward(_how))
+    built_in(_name)(_formula(_how, Lengths.forward))
 for _name, _how in BACKWARD.items():
-    built_in(_name)(_backward(_how))
+    built_in(_name)(_formula(_how, Lengths.backward))

@@ -48,25 +48,16 @@ class OpCall:
             raise Uncountable(f"input {index} has no shape that fits")
         return found
 
-    def shapes_at(self, index: int) -> tuple[Shape, ...]:
-        """Shapes of a list of tensors. Raises: Uncountable where there is none."""
-        found = self.shapes[index] if index < len(self.shapes) else None
-        if not isinstance(found, tuple) or not found or not all(is_shape(each) for each in found):
-            raise Uncountable(f"input {index} is no list of tensors")
-        return found
-
     def value(self, index: int) -> Any:
         """A plain value: number, True, False, None or a list. Raises: Uncountable where it was not recorded."""
         text = self.concrete[index] if index < len(self.concrete) else ""
-        found = _VALUES.get(text, _MISSING)
-        if found is _MISSING:
-            try:
-                found = msgspec.json.decode(text.replace("True", "true").replace("False", "false").rstrip(".") or "0")
-            except (msgspec.DecodeError, UnicodeError, RecursionError):
-                found = _MISSING
-        if found is _MISSING:
-            raise Uncountable(f"the value of input {index} is not recorded")
-        return found
+        if text in _WORDS:
+            return _WORDS[text]
+        try:
+            # Numbers may end in a point, and lists hold Python's words.
+            return msgspec.json.decode(text.replace("True", "true").replace("False", "false").rstrip("."))
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            raise Uncountable(f"the value of input {index} is not recorded") from None
 
     def integers(self, index: int, length: int) -> Shape:
         """A list of whole numbers, spread out where one stands for all dimensions. Raises: Uncountable."""
@@ -90,8 +81,7 @@ class OpCall:
         raise Uncountable(f"input {index} is neither True nor False")
 
 
-_MISSING: Final = object()
-_VALUES: Final[dict[str, Any]] = {"": _MISSING, "True": True, "False": False, "None": None}
+_WORDS: Final = {"True": True, "False": False, "None": None}
 
 
 def is_shape(found: Any) -> TypeGuard[Shape]:

@@ -7,12 +7,11 @@ padding and dilation (D. Dumoulin and F. Visin, "A guide to convolution arithmet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from functools import partial
 from typing import Final, NamedTuple
 
 from tracetools.flops.call import OpCall, Shape, Uncountable, elements
-from tracetools.flops.formulas import Flops, Formula, built_in
+from tracetools.flops.formulas import Flops, built_in
 
 
 class _Places(NamedTuple):
@@ -54,22 +53,23 @@ def _direct(call: OpCall, places: _Places) -> Flops:
     if len(x) != len(weight):
         raise Uncountable("input and weight do not fit")
     settings = [call.integers(place, len(x) - 2) for place in places]
-    return Flops(2 * x[0] * elements(weight) * prod(output_sizes(x[2:], weight[2:], *settings)))
+    return Flops(_count(x[0], output_sizes(x[2:], weight[2:], *settings), weight))
 
 
 def _transposed(call: OpCall) -> Flops:
     x, weight = call.shape(0, 3, 4, 5), call.shape(1, 3, 4, 5)
     if len(x) != len(weight):
         raise Uncountable("input and weight do not fit")
-    return Flops(2 * x[0] * elements(weight) * prod(x[2:]))
+    return Flops(_count(x[0], x[2:], weight))
 
 
-def _formula(places: _Places) -> Formula:
-    return lambda call: _direct(call, places)
+def _count(batch: int, sizes: Shape, weight: Shape) -> int:
+    """FLOPs of a weight that is laid once on each of the positions that sizes span."""
+    return 2 * batch * elements(sizes) * elements(weight)
 
 
 for _name, _places in _FORWARD.items():
-    built_in(_name)(_formula(_places))
+    built_in(_name)(partial(_direct, places=_places))
 built_in(*_TRANSPOSED)(_transposed)
 
 
@@ -85,31 +85,27 @@ def convolution_backward(call: OpCall) -> Flops:
 
     The gradients of input and weight take as many FLOPs as forward, each where output_mask asks for it.
     """
-    if call.name.endswith("overrideable"):
-        transposed, mask = call.flag(6), call.value(9)
-    else:
-        transposed, mask = call.flag(7), call.value(10)
+    # The overrideable form has no bias_sizes.
+    transposed = 6 if call.name.endswith("overrideable") else 7
+    mask = call.value(transposed + 3)
+    if not isinstance(mask, list) or len(mask) < 2:
+        raise Uncountable("output_mask is not recorded")
     gradient, x, weight = (call.shape(place, 3, 4, 5) for place in range(3))
-    spread = x if transposed else gradient
-    return _both(2 * spread[0] * elements(weight) * prod(spread[2:]), mask)
+    spread = x if call.flag(transposed) else gradient
+    each = _count(spread[0], spread[2:], weight)
+    return Flops(each * (bool(mask[0]) + bool(mask[1])), weight=each * bool(mask[1]))
 
 
 @built_in("aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input")
 def gradient_of_input(call: OpCall) -> Flops:
     """Before torch 1.11: cudnn_convolution_backward_input(self_size, grad_output, weight, …)."""
     gradient, weight = call.shape(1, 3, 4, 5), call.shape(2, 3, 4, 5)
-    return Flops(2 * gradient[0] * elements(weight) * prod(gradient[2:]), weight=0, operand=1)
+    return Flops(_count(gradient[0], gradient[2:], weight), weight=0, operand=1)
 
 
 @built_in("aten::cudnn_convolution_backward_weight", "aten::miopen_convolution_backward_weight")
 def gradient_of_weight(call: OpCall) -> Flops:
     """Before torch 1.11: cudnn_convolution_backward_weight(weight_size, grad_output, self, …)."""
     weight, gradient = call.integers(0, len(call.shape(1, 3, 4, 5))), call.shape(1)
-    count = 2 * gradient[0] * elements(weight) * prod(gradient[2:])
+    count = _count(gradient[0], gradient[2:], weight)
     return Flops(count, weight=count, operand=1)
-
-
-def _both(each: int, mask: Sequence[bool]) -> Flops:
-    if not isinstance(mask, list) or len(mask) < 2:
-        raise Uncountable("output_mask is not recorded")
-    return Flops(each * (bool(mask[0]) + bool(mask[1])), weight=each * bool(mask[1]))

@@ -110,16 +110,12 @@ def te_gemm(call: OpCall) -> Flops:
     A is [k, m] or, transposed, [m, k]; B is [n, k] or, transposed, [k, n]; D is [n, m].
     """
     a, b = call.shape(0, 2), call.shape(5, 2)
-    m, k = a if _is_true(call, 4) else a[::-1]
-    n, k_of_b = b[::-1] if _is_true(call, 9) else b
+    # The flags are written as True or as 1.
+    m, k = a if call.value(4) else a[::-1]
+    n, k_of_b = b[::-1] if call.value(9) else b
     if k != k_of_b:
         raise Uncountable("the operands do not fit")
     return Flops(2 * m * k * n)
-
-
-def _is_true(call: OpCall, index: int) -> bool:
-    """Flags of this op are written as True or as 1."""
-    return bool(call.value(index))
 
 
 def _matrix_vector(matrix: Shape, vector: Shape) -> int:
