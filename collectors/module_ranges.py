@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial, update_wrapper
 from itertools import pairwise
-from types import MethodType, TracebackType
-from typing import Any, Final
+from types import FunctionType, MethodType, TracebackType
+from typing import Any, Final, cast
 
 import torch
 from torch.autograd.profiler import record_function
@@ -93,7 +93,8 @@ class ModuleRanges:
 
     def _put_on(self, module: Module, attribute: str, label: str) -> None:
         before = vars(module).get(attribute, _ABSENT)
-        inner, free = getattr(module, attribute), _FreeRanges()
+        inner = getattr(module, attribute)
+        free: _FreeRanges = []
         make_range = partial(self._make_range, label)
         if isinstance(inner, MethodType) and inner.__self__ is module:
             ranged: Any = _ranged_method(module, attribute, inner.__func__, free, make_range)
@@ -177,25 +178,22 @@ def qualified_name(path: str) -> str:
 _ABSENT: Final = object()
 
 
-class _FreeRanges(list[AbstractContextManager[Any]]):
-    """Ranges of one module that are not open; empty until the first call, which tells a module that is never called.
+# Ranges of one module that are not open. A range object can be open once; a module that calls itself, or is called on
+# two threads, takes another one. Empty until the first call, which tells a module that is never called.
+_FreeRanges = list[AbstractContextManager[Any]]
 
-    A range object can be open once; a module that calls itself, or is called on two threads, takes another one.
+
+def _in_range(
+    function: Callable[..., Any], free: _FreeRanges, make_range: _NewRange, owner: Module | None = None
+) -> FunctionType:
+    """The function with a range around it; with an owner only where that is the first argument.
+
+    A compiler that looks inside sees no range.
     """
 
-
-def _ranged_method(
-    module: Module, attribute: str, function: Callable[..., Any], free: _FreeRanges, make_range: _NewRange
-) -> MethodType:
-    """A method of the module with a range around it.
-
-    It is a method as the one it stands for, so that Python copies and pickles it as such: a copy of the module calls
-    the copy, and a pickle knows nothing of this package. A compiler that looks inside sees no range.
-    """
-
-    # The module stays the first of args: taking it out and putting it back would cost a tenth of a microsecond.
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        if args[0] is not module or is_dynamo_compiling():
+    # The owner stays the first of args: taking it out and putting it back would cost a tenth of a microsecond.
+    def ranged(*args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling() or (owner is not None and args[0] is not owner):
             return function(*args, **kwargs)
         try:
             each = free.pop()
@@ -207,10 +205,22 @@ def _ranged_method(
         finally:
             free.append(each)
 
-    update_wrapper(forward, function)
+    update_wrapper(ranged, function)
+    return cast("FunctionType", ranged)
+
+
+def _ranged_method(
+    module: Module, attribute: str, function: Callable[..., Any], free: _FreeRanges, make_range: _NewRange
+) -> MethodType:
+    """A method of the module with a range around it.
+
+    It is a method as the one it stands for, so that Python copies and pickles it as such: a copy of the module calls
+    the copy, and a pickle knows nothing of this package.
+    """
+    ranged = _in_range(function, free, make_range, module)
     # By this name a pickle asks the module for its method.
-    forward.__name__ = attribute
-    return MethodType(forward, module)
+    ranged.__name__ = attribute
+    return MethodType(ranged, module)
 
 
 class _Ranged:
@@ -218,20 +228,10 @@ class _Ranged:
 
     def __init__(self, inner: Any, free: _FreeRanges, make_range: _NewRange) -> None:
         update_wrapper(self, inner)
-        self._inner, self._free, self._make_range = inner, free, make_range
+        self._inner, self._call = inner, _in_range(inner, free, make_range)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_dynamo_compiling():
-            return self._inner(*args, **kwargs)
-        try:
-            each = self._free.pop()
-        except IndexError:
-            each = self._make_range()
-        try:
-            with each:
-                return self._inner(*args, **kwargs)
-        finally:
-            self._free.append(each)
+        return self._call(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self._inner, memo)
