@@ -137,10 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except _CommandLineError as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
         _complain(f"{message.rstrip('.')}; see python -m tracetools.collect --help")
-    sys.exit(0)
 
 
-def _record(chosen: Options, module: bool, script: list[str]) -> None:
+def _record(chosen: Options, module: bool, script: list[str]) -> NoReturn:
     try:
         from collectors.session import Collection
     except ImportError as error:
@@ -152,18 +151,22 @@ def _record(chosen: Options, module: bool, script: list[str]) -> None:
     except CollectError:
         raise
     except SystemExit as left:
-        if os.getpid() != owner:
-            _end_of_a_child(left.code)
-        raise
+        _leave(left.code, owner)
     except Exception as error:
         # As Python itself would end, without the frames around the script.
         error.__traceback__ = _of_the_script(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
-        sys.exit(1)
+        _leave(1, owner)
+    _leave(None, owner)
 
 
-def _end_of_a_child(code: object) -> NoReturn:
-    """Leave a process that the script forked: what a profiler would tear down on exit is the parent's, and hangs."""
+def _leave(code: str | int | None, owner: int) -> NoReturn:
+    """End as Python ends; a process that the script forked without tearing down the profiler, which hangs there.
+
+    owner: the process that records.
+    """
+    if os.getpid() == owner:
+        sys.exit(code)
     atexit._run_exitfuncs()
     if isinstance(code, str):
         sys.stderr.write(f"{code}\n")

@@ -314,12 +314,13 @@ def test_a_script_that_changes_its_folder(tmp_path: Path):
     assert files(tmp_path) == BOTH
 
 
-def test_a_forked_child_leaves_the_recording_to_its_parent(tmp_path: Path):
-    body = """
+@pytest.mark.parametrize("end", ["sys.exit(0)", "raise ValueError"])
+def test_a_forked_child_leaves_the_recording_to_its_parent(tmp_path: Path, end: str):
+    body = f"""
 import os, sys
 train(2)
 if os.fork() == 0:
-    sys.exit(0)
+    {end}
 os.wait()
 train(3)
 """
