@@ -29,6 +29,11 @@ class Journal:
         self.notes.append(message)
         _print(f"{who}{message}")
 
+    def say_once(self, message: str) -> None:
+        """As `say`, unless it has been said."""
+        if message not in self.notes:
+            self.say(message)
+
     def say_for_all(self, message: str) -> None:
         """Something that holds for all ranks; one of them says it."""
         self.notes.append(message)

@@ -147,11 +147,9 @@ class Collection:
             return
         if _inside_backward():
             # Starting or stopping a profiler there ends the process.
-            message = (
+            self._journal.say_once(
                 "an optimizer steps inside backward: such steps are not counted; call collection.step() from Python"
             )
-            if message not in self._journal.notes:
-                self._journal.say(message)
         else:
             self._found_by = self._step_ends.found_by
             self._guarded(self._next_step)
@@ -223,9 +221,7 @@ class Collection:
 
     def _wait_for_the_script(self) -> None:
         """Every window one step later."""
-        message = "a profiler of the script is running: recording waits until it has ended"
-        if message not in self._journal.notes:
-            self._journal.say(message)
+        self._journal.say_once("a profiler of the script is running: recording waits until it has ended")
         for window in self._windows:
             window.move(1)
 
