@@ -116,13 +116,14 @@ def check_module_phases(rows: list[ModuleTime]) -> None:
                 assert 0 <= time.self_gpu_busy_ns <= time.gpu_busy_ns <= time.kernel_ns, (row.path, phase)
         parts = [getattr(row, phase) for phase in PHASES[:-1]]
         total = row.total
-        assert sum(part.cpu_ns for part in parts) + row.grad_accumulation_cpu_ns == total.cpu_ns, row.path
+        gradients = row.grad_accumulation_cpu_ns + row.grad_sync_cpu_ns
+        assert sum(part.cpu_ns for part in parts) + gradients == total.cpu_ns, row.path
         if total.kernels is None:
             continue
         outside = (row.grad_accumulation_ns or 0) + (row.grad_sync_ns or 0)
         assert sum(part.kernels for part in parts) <= total.kernels, row.path
         assert sum(part.kernel_ns for part in parts) + outside <= total.kernel_ns or outside, row.path
-        if not outside and not row.grad_accumulation_cpu_ns:
+        if not outside and not gradients:
             assert sum(part.kernels for part in parts) == total.kernels, row.path
             assert sum(part.kernel_ns for part in parts) == total.kernel_ns, row.path
         busy = [part.gpu_busy_ns for part in parts]
@@ -256,7 +257,7 @@ def phase_time(calls: int = 0, cpu: int = 0, self_cpu: int = 0, busy: int = 0, s
 def module_row(path: str, parent: str | None, time: PhaseTime) -> ModuleTime:
     none = PhaseTime(0, 0, 0, 0, 0, 0, 0)
     depth = 0 if parent is None else 1
-    return ModuleTime(0, None, path, parent, "M", 1, depth, "fqn", time, none, none, none, time, 0, 0, 0, None)
+    return ModuleTime(0, None, path, parent, "M", 1, depth, "fqn", time, none, none, none, time, 0, 0, 0, 0, None)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ class ModuleTime(msgspec.Struct, frozen=True, rename={"class_": "class"}):
     other: work in none of the three phases (optimizer, data loading); only bracketed rows have any.
     total: all phases together (GPU busy is again a union), gradient accumulation included.
     grad_accumulation_ns: GPU busy time of AccumulateGrad work, grad_accumulation_cpu_ns its CPU time; in neither phase.
-    grad_sync_ns: GPU busy time of communication launched from AccumulateGrad (gradient all-reduce); in neither phase.
+    grad_sync_ns: GPU busy time of communication launched from AccumulateGrad (gradient all-reduce), grad_sync_cpu_ns
+    the CPU time of its ops there; in neither phase.
     defined_at: file and line of the module's forward, as `model.py:18`; None without Python stacks.
     """
 
@@ -97,6 +98,7 @@ class ModuleTime(msgspec.Struct, frozen=True, rename={"class_": "class"}):
     grad_accumulation_ns: int | None
     grad_accumulation_cpu_ns: int
     grad_sync_ns: int | None
+    grad_sync_cpu_ns: int
     defined_at: str | None
 
 

@@ -72,6 +72,7 @@ def module(
         grad_accumulation_ns=0 if gpu else None,
         grad_accumulation_cpu_ns=0,
         grad_sync_ns=0 if gpu else None,
+        grad_sync_cpu_ns=0,
         defined_at=None,
     )
 

@@ -88,11 +88,11 @@ def accumulate_gradient(rec: Recorder, place: Place, elements: int) -> None:
             rec.elementwise("void at::native::vectorized_elementwise_kernel<4, add>", elements)
         rec.bucket += elements
         if rec.reduces and rec.bucket >= _BUCKET:
-            reduce_gradients(rec)
+            reduce_gradients(rec, Phase.GRAD_SYNC)
 
 
-def reduce_gradients(rec: Recorder) -> None:
-    """Start the all-reduce of what is in the bucket."""
+def reduce_gradients(rec: Recorder, phase: Phase | None = None) -> None:
+    """Start the all-reduce of what is in the bucket; phase: None for that of what is around."""
     kernel = KERNELS["allreduce"]
-    rec.collective("allreduce", kernel, OPS["allreduce"], rec.groups.data, rec.bucket, rec.bucket, NCCL_DATA)
+    rec.collective("allreduce", kernel, OPS["allreduce"], rec.groups.data, rec.bucket, rec.bucket, NCCL_DATA, phase)
     rec.bucket = 0

@@ -299,9 +299,9 @@ class Tapes:
                 communication.reduce_gradients(rec)
         if job.data > 1:
             rec.wait(recorder.NCCL_DATA)
-        with tape.annotation("Optimizer.step#AdamW.step"):
+        with tape.annotation("Optimizer.step#AdamW.step", OPTIMIZER, Phase.OPTIMIZER):
             tape.cpu(12_000)
-            with tape.op("aten::_fused_adamw_", 20_000, place=OPTIMIZER, phase=Phase.OPTIMIZER):
+            with tape.op("aten::_fused_adamw_", 20_000):
                 name = "void at::native::multi_tensor_apply_kernel<TensorListMetadata, FusedAdamMathFunctor>"
                 for _ in range(max(len(job.layers_of(self.stage)), 1)):
                     rec.elementwise(name, 12 * job.sizes.hidden**2)

@@ -190,7 +190,7 @@ class Player:
         if thread.stack:
             outer = thread.stack[-1]
             place, phase = place or outer[4], phase or outer[5]
-        if span.kind is not Kind.ANNOTATION:
+        if span.holds_time:
             self._switch(local, place or UNATTRIBUTED, phase or Phase.OTHER)
             key = self.log.number(place or UNATTRIBUTED), PHASES.index(phase or Phase.OTHER)
             if span.enters:
@@ -205,10 +205,10 @@ class Player:
         local = self._at(self.now)
         seq = self.gpu.seqs[span.meeting.group_name, span.meeting.ranks] if span.meeting else 0
         self.writer.span(span, thread.tid, began, local, external, sequence, seq)
-        if span.kind is Kind.ANNOTATION:
+        if not span.holds_time:
             return
         for around in reversed(thread.stack):
-            if around[0].kind is not Kind.ANNOTATION:
+            if around[0].holds_time:
                 self._switch(local, around[4], around[5])
                 return
         self._leave(local)
@@ -232,7 +232,7 @@ class Player:
     @contextmanager
     def _calling(self) -> Iterator[None]:
         """Time in a call outside every op and module is nobody's."""
-        lone = all(each[0].kind is Kind.ANNOTATION for each in self._thread.stack)
+        lone = not any(each[0].holds_time for each in self._thread.stack)
         if lone:
             self._switch(self._at(self.now), UNATTRIBUTED, Phase.OTHER)
         yield

@@ -148,7 +148,15 @@ class Recorder:
         self.place = outer
 
     def collective(
-        self, kind: str, name: str, op: str, ranks: tuple[int, ...], elements: int, out: int, stream: int
+        self,
+        kind: str,
+        name: str,
+        op: str,
+        ranks: tuple[int, ...],
+        elements: int,
+        out: int,
+        stream: int,
+        phase: Phase | None = None,
     ) -> None:
         """A collective on a stream of its own; the next compute kernel waits for it where `wait` is called."""
         if len(ranks) < 2:
@@ -156,7 +164,7 @@ class Recorder:
         tag = f"{kind}:{stream}"
         meeting = Meeting(kind, ranks, tag, str(stream), describe(stream), elements, out)
         tape = self.tape
-        with tape.op(op, 3_000), tape.op("record_param_comms", 4_000, meeting=meeting):
+        with tape.op(op, 3_000, phase=phase), tape.op("record_param_comms", 4_000, meeting=meeting):
             tape.call("cudaEventRecordWithFlags", 800)
             tape.call("cudaStreamWaitEvent", 700)
             tape.launch(Work(name, 0, stream, call="cudaLaunchKernelExC", after=(COMPUTE,), meeting=meeting))

@@ -25,6 +25,7 @@ class Phase(enum.StrEnum):
     RECOMPUTE = "recompute"
     OTHER = "other"
     ACCUMULATE = "accumulate"
+    GRAD_SYNC = "grad_sync"
     OPTIMIZER = "optimizer"
 
 
@@ -81,6 +82,7 @@ class Span:
 
     creates: slot of the autograd node that this op makes. uses: slot whose node this span evaluates (with its inner
     op). is_node: it is the engine's evaluation of a node. enters: it is a module call. meeting: what it announces.
+    holds_time: it is at a place of its own, or at that of the span around it; most annotations are at none.
     """
 
     kind: Kind
@@ -94,6 +96,10 @@ class Span:
     enters: bool = False
     detail: str = ""
     meeting: Meeting | None = None
+
+    @property
+    def holds_time(self) -> bool:
+        return self.kind is not Kind.ANNOTATION or self.place is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -207,8 +213,9 @@ class Tape:
             self.cpu(ns - 2 * (ns // 3))
 
     @contextmanager
-    def annotation(self, name: str) -> Iterator[None]:
-        with self.span(Span(Kind.ANNOTATION, name)):
+    def annotation(self, name: str, place: Place | None = None, phase: Phase | None = None) -> Iterator[None]:
+        """A range that the user named; only with a place has it time of its own."""
+        with self.span(Span(Kind.ANNOTATION, name, place, phase)):
             yield
 
     def launch(self, *works: Work) -> None:

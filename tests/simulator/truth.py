@@ -14,7 +14,7 @@ from tests.simulator.cluster import Held
 from tests.simulator.log import COMMUNICATION, COMPUTE, COPY, OPERANDS, PATH_KINDS, PHASES, Done, Log
 from tests.simulator.tape import OPTIMIZER, UNATTRIBUTED, Phase, Place
 
-_FORWARD, _BACKWARD, _RECOMPUTE, _OTHER, _ACCUMULATE, _OPTIMIZER = range(len(PHASES))
+_FORWARD, _BACKWARD, _RECOMPUTE, _OTHER, _ACCUMULATE, _SYNC, _OPTIMIZER = range(len(PHASES))
 _COLUMNS = {"forward": _FORWARD, "backward": _BACKWARD, "recompute": _RECOMPUTE, "other": _OTHER}
 
 
@@ -46,10 +46,9 @@ def modules(log: Log, rank: int, path_of: Callable[[Place], str]) -> list[dict[s
             row[name]["calls"] = _calls(log, below, own, code)
         row["total"] = _phase(log, mine, below, own, set(range(len(PHASES))))
         row["calls"] = 0 if bracketed else row["forward"]["calls"]
-        reduced = [each for each in mine if each.phase == _ACCUMULATE]
-        row["grad_accumulation_ns"] = _busy(each for each in reduced if each.kind != COMMUNICATION)
-        row["grad_sync_ns"] = _busy(each for each in reduced if each.kind == COMMUNICATION)
-        row["grad_accumulation_cpu_ns"] = _cpu(log, below, {_ACCUMULATE})
+        for name, code in (("grad_accumulation", _ACCUMULATE), ("grad_sync", _SYNC)):
+            row[f"{name}_ns"] = _busy(each for each in mine if each.phase == code)
+            row[f"{name}_cpu_ns"] = _cpu(log, below, {code})
         rows.append(row)
     return rows
 
@@ -99,7 +98,7 @@ def steps(log: Log, rank: int) -> list[dict[str, Any]]:
                 "step": number,
                 "wall_ns": end - begin,
                 "forward_ns": spent[_FORWARD],
-                "backward_ns": spent[_BACKWARD] + spent[_ACCUMULATE],
+                "backward_ns": spent[_BACKWARD] + spent[_ACCUMULATE] + spent[_SYNC],
                 "recompute_ns": spent[_RECOMPUTE],
                 "optimizer_ns": spent[_OPTIMIZER],
                 "gpu_busy_ns": _busy(launched[number]),

@@ -16,7 +16,10 @@ from tracetools.results import Phase
 from tracetools.table import BoolArray, IntArray, Kind, Trace
 from tracetools.timeline.annotations import innermost_annotation
 from tracetools.timeline.autograd import AutogradLinks, is_forward_op
+from tracetools.timeline.optimizer import is_optimizer_range
 from tracetools.timeline.tree import Tree, nearest_self_or_ancestor
+
+_LOADER: Final = "enumerate(DataLoader)#"
 
 PhaseArray = npt.NDArray[np.uint8]
 
@@ -47,9 +50,9 @@ def attribute_phases(trace: Trace, tree: Tree, autograd: AutogradLinks, is_modul
 
     Inside a backward node: BACKWARD (ACCUMULATE in an AccumulateGrad node), but RECOMPUTE from the first forward op or
     module call on, until the next backward node inside it. Elsewhere: OPTIMIZER in an `Optimizer.` range, FORWARD in a
-    module call or in an op with a Sequence number, OTHER in the rest.
+    module call or in an op with a Sequence number that is not loading data, OTHER in the rest.
     """
-    forward_op = is_forward_op(trace)
+    forward_op = is_forward_op(trace) & ~_loads_data(trace, tree)
     in_node = autograd.inside_node >= 0
     again = (forward_op | is_module_call | _unpack_hooks(trace)) & in_node
     decisive = nearest_self_or_ancestor(tree.parent, autograd.is_node | again)
@@ -70,6 +73,17 @@ def attribute_phases(trace: Trace, tree: Tree, autograd: AutogradLinks, is_modul
     return phase
 
 
+def _loads_data(trace: Trace, tree: Tree) -> BoolArray:
+    """Rows inside a range that torch writes around a data loader's next batch; ops there have Sequence numbers too."""
+    ranges = np.equal(trace.events.kind, Kind.ANNOTATION) & trace.named(lambda name: name.startswith(_LOADER))
+    loads = np.zeros(len(trace.events), bool)
+    if ranges.any():
+        rows = tree.order
+        held = innermost_annotation(trace, tree, trace.events.lane[rows], tree.start_ns[rows], among=ranges)
+        loads[rows[held >= 0]] = True
+    return loads
+
+
 def _unpack_hooks(trace: Trace) -> BoolArray:
     """Python frames in which a non-re-entrant checkpoint runs its recompute."""
     frames: BoolArray = np.equal(trace.events.kind, Kind.PYTHON)
@@ -83,7 +97,7 @@ def _optimizer_rows(trace: Trace, tree: Tree, autograd: AutogradLinks, forward_i
 
     forward_in: per row, the module call or forward op that it is or lies in, -1 for none.
     """
-    ranges = np.equal(trace.events.kind, Kind.ANNOTATION) & trace.named(lambda name: name.startswith("Optimizer."))
+    ranges = is_optimizer_range(trace)
     if not ranges.any():
         return np.zeros(0, np.int64)
     rows = tree.order

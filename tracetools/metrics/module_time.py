@@ -17,8 +17,11 @@ from tracetools.attribution.structure import Structure
 from tracetools.metrics.module_sources import find_module_sources
 from tracetools.results import OPTIMIZER, UNATTRIBUTED, ModuleTime, PhaseTime
 from tracetools.table import BoolArray, IntArray
+from tracetools.timeline.autograd import is_communication
 from tracetools.timeline.gpu_work import Work
+from tracetools.timeline.optimizer import optimizer_ranges
 from tracetools.timeline.subtrees import Subtrees, SubtreeWork
+from tracetools.timeline.tree import nearest_self_or_ancestor
 
 _PHASES = (Code.FORWARD, Code.BACKWARD, Code.RECOMPUTE, Code.OTHER)
 _SYNC = len(Code)
@@ -62,6 +65,16 @@ class _Forest:
 
 
 @dataclass(frozen=True, slots=True)
+class _Spans:
+    """CPU spans that take time. rows: of them all; self_ns, place, code (phase, or _SYNC): per event row."""
+
+    rows: IntArray
+    self_ns: IntArray
+    place: IntArray
+    code: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
 class _Figures:
     """Figures of one phase, one value per row. GPU figures are None without GPU records."""
 
@@ -89,18 +102,17 @@ class _Figures:
 def measure(structure: Structure, rank: int | None, stage: int | None) -> tuple[ModuleTime, ...]:
     """One row per module and parent in order of first call, then `(unattributed)` and `(optimizer)`."""
     forest = _build_forest(structure)
-    row_place, code = _place_and_code(structure, forest)
+    spans = _find_spans(structure, forest)
     work_place, work_code = _work_place_and_code(structure, forest)
-    by_phase = {
-        phase: _measure_phase(structure, forest, row_place, work_place, code == phase, work_code == phase, phase)
-        for phase in _PHASES
-    }
-    everything = np.ones(len(code), bool), np.ones(len(work_code), bool)
-    total = _measure_phase(structure, forest, row_place, work_place, *everything, None)
-    accumulate = _measure_phase(
-        structure, forest, row_place, work_place, code == Code.ACCUMULATE, work_code == Code.ACCUMULATE, None
-    )
-    sync = _busy(structure, forest, work_place, work_code == _SYNC)[0]
+
+    def measured(code: int) -> _Figures:
+        phase = Code(code) if code in _PHASES else None
+        return _measure_phase(structure, forest, spans, work_place, spans.code == code, work_code == code, phase)
+
+    by_phase = {phase: measured(phase) for phase in _PHASES}
+    accumulate, sync = measured(Code.ACCUMULATE), measured(_SYNC)
+    everything = np.ones(len(spans.code), bool), np.ones(len(work_code), bool)
+    total = _measure_phase(structure, forest, spans, work_place, *everything, None)
     sources = find_module_sources(structure)
     source = "fqn" if structure.modules.qualified else "python_frames"
     rows = []
@@ -124,7 +136,8 @@ def measure(structure: Structure, rank: int | None, stage: int | None) -> tuple[
                 total=total.at(at),
                 grad_accumulation_ns=_value(accumulate.busy, at),
                 grad_accumulation_cpu_ns=int(accumulate.cpu[at]),
-                grad_sync_ns=_value(sync, at),
+                grad_sync_ns=_value(sync.busy, at),
+                grad_sync_cpu_ns=int(sync.cpu[at]),
                 defined_at=sources.get(path) if place < len(structure.modules) else None,
             )
         )
@@ -150,10 +163,18 @@ def _build_forest(structure: Structure) -> _Forest:
     return _Forest(parent, depth, subtrees, row, np.flatnonzero(subtrees.outermost(row)), first)
 
 
-def _place_and_code(structure: Structure, forest: _Forest) -> tuple[IntArray, npt.NDArray[np.uint8]]:
-    """Place and phase of each row; what no module holds goes to the bracketed places."""
-    place, code = structure.modules.place.copy(), structure.phase.copy()
-    return _bracketed(forest, place, code), _folded(code)
+def _find_spans(structure: Structure, forest: _Forest) -> _Spans:
+    """Spans of the tree, and optimizer ranges; what no module holds goes to the bracketed places."""
+    place, code, self_ns = structure.modules.place.copy(), structure.phase.copy(), structure.tree.self_ns.copy()
+    ranges, own_ns = optimizer_ranges(structure.trace, structure.tree)
+    code[ranges], self_ns[ranges] = Code.OPTIMIZER, own_ns
+    place = _bracketed(forest, place, code)
+    sync = (code == Code.ACCUMULATE) & (
+        nearest_self_or_ancestor(structure.tree.parent, is_communication(structure.trace)) >= 0
+    )
+    code = _folded(code)
+    code[sync] = _SYNC
+    return _Spans(np.concatenate([structure.tree.order, ranges]), self_ns, place, code)
 
 
 def _work_place_and_code(structure: Structure, forest: _Forest) -> tuple[IntArray, npt.NDArray[np.uint8]]:
@@ -180,14 +201,13 @@ def _folded(code: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 def _measure_phase(
     structure: Structure,
     forest: _Forest,
-    place: IntArray,
+    spans: _Spans,
     work_place: IntArray,
     of_phase: BoolArray,
     work_of_phase: BoolArray,
     phase: Code | None,
 ) -> _Figures:
-    rows = structure.tree.order
-    rows = rows[of_phase[rows] & structure.chosen[rows]]
+    rows = spans.rows[of_phase[spans.rows] & structure.chosen[spans.rows]]
     busy, self_busy = _busy(structure, forest, work_place, work_of_phase)
     kernel_ns = kernels = None
     if busy is not None:
@@ -196,9 +216,9 @@ def _measure_phase(
         kernel_ns = forest.inclusive(work_place[mine], length)
         kernels = forest.inclusive(work_place[mine])
     return _Figures(
-        calls=_calls(structure, forest, place, rows, phase),
-        cpu=forest.inclusive(place[rows], structure.tree.self_ns[rows]),
-        self_cpu=forest.own(place[rows], structure.tree.self_ns[rows]),
+        calls=_calls(structure, forest, spans.place, rows, phase),
+        cpu=forest.inclusive(spans.place[rows], spans.self_ns[rows]),
+        self_cpu=forest.own(spans.place[rows], spans.self_ns[rows]),
         busy=busy,
         self_busy=self_busy,
         kernel_ns=kernel_ns,

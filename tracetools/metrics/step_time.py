@@ -9,6 +9,7 @@ from tracetools.attribution.structure import Structure
 from tracetools.intervals import grouped_union_length
 from tracetools.results import StepTime
 from tracetools.table import IntArray
+from tracetools.timeline.optimizer import optimizer_ranges
 
 
 def measure(structure: Structure, rank: int | None) -> tuple[StepTime, ...]:
@@ -58,6 +59,9 @@ def _cpu_by_phase(structure: Structure, step: IntArray, steps: int) -> IntArray:
     rows = rows[step[rows] >= 0]
     total = np.zeros((steps, len(Code)), np.int64)
     np.add.at(total, (step[rows], structure.phase[rows]), structure.tree.self_ns[rows])
+    ranges, own_ns = optimizer_ranges(structure.trace, structure.tree)
+    held = step[ranges] >= 0
+    np.add.at(total[:, Code.OPTIMIZER], step[ranges[held]], own_ns[held])
     return total
 
 

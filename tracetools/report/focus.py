@@ -39,8 +39,8 @@ def grad_accumulation_ns(row: ModuleTime, time: Time) -> int | None:
 
 
 def grad_sync_ns(row: ModuleTime, time: Time) -> int | None:
-    """Time of communication that starts from AccumulateGrad; only the GPU's is known."""
-    return row.grad_sync_ns if time is Time.GPU else None
+    """Time of communication that starts from AccumulateGrad."""
+    return row.grad_sync_ns if time is Time.GPU else row.grad_sync_cpu_ns
 
 
 def ranks_of(analysis: Analysis) -> list[int | None]:

@@ -83,11 +83,13 @@ def is_forward_op(trace: Trace) -> BoolArray:
     named_as_node = trace.named(_OLD_NODE.fullmatch)
     without_thread = np.equal(thread, 0) | np.equal(thread, ABSENT)
     rows: BoolArray = np.equal(events.kind, Kind.CPU_OP) & np.greater_equal(events.argument("sequence"), 0)
-    return rows & without_thread & ~named_as_node & ~_node_rows(trace) & ~trace.named(_is_communication)
+    return rows & without_thread & ~named_as_node & ~_node_rows(trace) & ~is_communication(trace)
 
 
-def _is_communication(name: str) -> bool:
-    return name.startswith("c10d::") or name == "record_param_comms"
+def is_communication(trace: Trace) -> BoolArray:
+    """Ops that hand something to another rank."""
+    named = trace.named(lambda name: name.startswith("c10d::") or name == "record_param_comms")
+    return named & np.equal(trace.events.kind, Kind.CPU_OP)
 
 
 def _node_rows(trace: Trace) -> BoolArray:

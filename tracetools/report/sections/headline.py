@@ -22,7 +22,7 @@ def render(analysis: Analysis, view: View) -> list[Line]:
     time = focus.time_of(analysis.modules, view.time)
     rank = focus.busiest_rank(analysis, time)
     modules = focus.modules_of(analysis, rank)
-    answers = [*_costliest(modules, rank, time, view.width), *_shares(modules, rank, time)]
+    answers = [*_costliest(modules, rank, time, view.width), *_shares(analysis, modules, rank, time)]
     return [
         *plain(wrap(_what_was_read(analysis), view.width)),
         *_not_read(analysis, view.width),
@@ -92,15 +92,25 @@ def _ms(found: focus.Costliest) -> str:
     return milliseconds(found.value_ns, decimals_for([found.value_ns]))
 
 
-def _shares(modules: Sequence[ModuleTime], rank: int | None, time: Time) -> list[str]:
-    """How the rank's time divides among the phases."""
+def _shares(analysis: Analysis, modules: Sequence[ModuleTime], rank: int | None, time: Time) -> list[str]:
+    """How the rank's time divides among the phases; on the CPU beside the time in which nothing was recorded."""
     whole = focus.whole_ns(modules, "total", time)
     if not whole:
         return []
     spent = {phase: focus.whole_ns(modules, phase, time) for phase in _PHASES} | _outside_phases(modules, time)
     spent["other"] = max(0, whole - sum(spent.values()))
     parts = ", ".join(f"{part} {percent(value, whole)}%" for part, value in spent.items() if value)
-    return [f"{rank_name(rank).capitalize()} spent its {_CLOCK[time]} in: {parts}"]
+    recorded = "" if time is Time.GPU else _beside_wall(analysis, rank, whole)
+    return [f"{rank_name(rank).capitalize()} spent its {_CLOCK[time]}{recorded} in: {parts}"]
+
+
+def _beside_wall(analysis: Analysis, rank: int | None, recorded_ns: int) -> str:
+    """What the recorded spans of all threads add up to, beside what the steps took."""
+    walls = [row.wall_ns for row in analysis.steps if row.rank == rank]
+    if not walls:
+        return ""
+    shown = [milliseconds(value, decimals_for([value])) for value in (recorded_ns, sum(walls))]
+    return f" ({shown[0]} ms of spans over all threads, in steps of {shown[1]} ms)"
 
 
 def _outside_phases(modules: Sequence[ModuleTime], time: Time) -> dict[str, int]:
