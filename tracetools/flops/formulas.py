@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tracetools.flops.call import OpCall
+from tracetools.flops.call import OpCall, Shape
 
 
 class Bound(enum.IntEnum):
@@ -29,7 +29,8 @@ class Flops:
     count: all of them, as if no mask left anything out. masked: those of them that a causal mask leaves out, of a
     square half. again: those that an attention backward spends on working the scores out once more. weight: those that
     make the gradient of a weight, where the op itself says so; None where its place in the backward pass has to tell.
-    bound: see `Bound`. operand: index of the input whose element type the products are made in.
+    bound: see `Bound`. operand: index of the input whose element type the products are made in. factors: shapes of the
+    two factors of a product, [..., m, k] and [..., k, n]; None for what is no single product.
     """
 
     count: int
@@ -38,6 +39,7 @@ class Flops:
     weight: int | None = None
     bound: Bound = Bound.EXACT
     operand: int = 0
+    factors: tuple[Shape, Shape] | None = None
 
 
 Formula: TypeAlias = Callable[[OpCall], Flops]

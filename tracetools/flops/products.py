@@ -9,60 +9,60 @@ from tracetools.flops.call import OpCall, Shape, Uncountable, elements
 from tracetools.flops.formulas import Flops, built_in
 
 
-def product(a: Shape, b: Shape) -> int:
+def product(a: Shape, b: Shape, operand: int = 0) -> Flops:
     """FLOPs of [m, k] times [k, n].
 
-    >>> product((4, 64), (64, 10))
+    >>> product((4, 64), (64, 10)).count
     5120
 
     Raises: Uncountable where the sizes do not fit.
     """
     if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
         raise Uncountable("the operands do not fit")
-    return 2 * a[0] * a[1] * b[1]
+    return Flops(2 * a[0] * a[1] * b[1], operand=operand, factors=(a, b))
 
 
-def batched_product(a: Shape, b: Shape) -> int:
+def batched_product(a: Shape, b: Shape, operand: int = 0) -> Flops:
     """FLOPs of [batch, m, k] times [batch, k, n]. Raises: Uncountable where the sizes do not fit."""
-    if len(a) != 3 or len(b) != 3 or a[0] != b[0]:
+    if len(a) != 3 or len(b) != 3 or a[0] != b[0] or a[2] != b[1]:
         raise Uncountable("the operands do not fit")
-    return a[0] * product(a[1:], b[1:])
+    return Flops(2 * a[0] * a[1] * a[2] * b[2], operand=operand, factors=(a, b))
 
 
 @built_in("aten::mm", "aten::_int_mm", "aten::_scaled_mm", "aten::_scaled_mm_v2")
 def mm(call: OpCall) -> Flops:
     """Inputs are (self, mat2), and its scaled forms with further inputs behind."""
-    return Flops(product(call.shape(0), call.shape(1)))
+    return product(call.shape(0), call.shape(1))
 
 
 @built_in("aten::addmm", "aten::_addmm_activation", "aten::addmm_")
 def addmm(call: OpCall) -> Flops:
     """Inputs are (self, mat1, mat2, beta, alpha): the addition of self is left out."""
-    return Flops(product(call.shape(1), call.shape(2)), operand=1)
+    return product(call.shape(1), call.shape(2), operand=1)
 
 
 @built_in("aten::bmm")
 def bmm(call: OpCall) -> Flops:
     """Inputs are (self, mat2)."""
-    return Flops(batched_product(call.shape(0), call.shape(1)))
+    return batched_product(call.shape(0), call.shape(1))
 
 
 @built_in("aten::baddbmm", "aten::baddbmm_", "aten::addbmm", "aten::addbmm_")
 def baddbmm(call: OpCall) -> Flops:
     """Inputs are (self, batch1, batch2, beta, alpha); addbmm has the same products, summed over the batch."""
-    return Flops(batched_product(call.shape(1), call.shape(2)), operand=1)
+    return batched_product(call.shape(1), call.shape(2), operand=1)
 
 
 @built_in("aten::mv")
 def mv(call: OpCall) -> Flops:
     """Inputs are (self, vec)."""
-    return Flops(_matrix_vector(call.shape(0, 2), call.shape(1, 1)))
+    return _matrix_vector(call, 0)
 
 
 @built_in("aten::addmv", "aten::addmv_")
 def addmv(call: OpCall) -> Flops:
     """Inputs are (self, mat, vec, beta, alpha)."""
-    return Flops(_matrix_vector(call.shape(1, 2), call.shape(2, 1)), operand=1)
+    return _matrix_vector(call, 1)
 
 
 @built_in("aten::dot", "aten::vdot")
@@ -80,27 +80,24 @@ def grouped_mm(call: OpCall) -> Flops:
     """
     a, b = call.shape(0, 2, 3), call.shape(1, 2, 3)
     if len(a) == 3 and len(b) == 3:
-        return Flops(batched_product(a, b))
-    if len(a) == 3:
-        return Flops(product((a[1], a[2]), b))
-    return Flops(product(a, b[-2:]))
+        return batched_product(a, b)
+    return product(a[-2:], b[-2:])
 
 
 @built_in("mkldnn::_linear_pointwise", "aten::mkldnn_linear", "aten::_mkldnn_linear")
 def linear(call: OpCall) -> Flops:
     """[…, in] times a weight [out, in], for backends whose linear is no mm inside."""
     x, weight = call.shape(0), call.shape(1, 2)
-    if not x or x[-1] != weight[1]:
+    if not x:
         raise Uncountable("the operands do not fit")
-    return Flops(2 * elements(x) * weight[0])
+    return product((elements(x[:-1]), x[-1]), weight[::-1])
 
 
 @built_in("aten::_weight_int8pack_mm", "aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_for_cpu")
 def packed_weight_mm(call: OpCall) -> Flops:
     """[m, k] times a packed weight whose first dimension is n; of int4 weights on the GPU n / 8."""
     x, weight = call.shape(0, 2), call.shape(1, 2, 4)
-    n = weight[0] * 8 if len(weight) == 4 else weight[0]
-    return Flops(2 * x[0] * x[1] * n)
+    return product(x, (x[1], weight[0] * 8 if len(weight) == 4 else weight[0]))
 
 
 @built_in("tex_ts::te_gemm_ts")
@@ -111,14 +108,9 @@ def te_gemm(call: OpCall) -> Flops:
     """
     a, b = call.shape(0, 2), call.shape(5, 2)
     # The flags are written as True or as 1.
-    m, k = a if call.value(4) else a[::-1]
-    n, k_of_b = b[::-1] if call.value(9) else b
-    if k != k_of_b:
-        raise Uncountable("the operands do not fit")
-    return Flops(2 * m * k * n)
+    return product(b[::-1] if call.value(9) else b, a[::-1] if call.value(4) else a)
 
 
-def _matrix_vector(matrix: Shape, vector: Shape) -> int:
-    if matrix[1] != vector[0]:
-        raise Uncountable("the operands do not fit")
-    return 2 * matrix[0] * matrix[1]
+def _matrix_vector(call: OpCall, matrix: int) -> Flops:
+    (length,) = call.shape(matrix + 1, 1)
+    return product(call.shape(matrix, 2), (length, 1), operand=matrix)
