@@ -22,7 +22,8 @@ def linear(
             with rec.tape.op("aten::t", 2_500, creates=transpose, dims=((outputs, inputs),)):
                 _view(rec)
             dims = (outputs,), (tokens, inputs), (inputs, outputs), (), ()
-            with rec.tape.op("aten::addmm", OP_NS, creates=product, dims=dims, concrete=("", "", "", "1", "1")):
+            beta_alpha = "", "", "", "1", "1"
+            with rec.tape.op("aten::addmm", OP_NS, creates=product, dims=dims, concrete=beta_alpha, transposed=(2,)):
                 rec.product("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", tokens, inputs, outputs)
     uses_product, uses_transpose = rec.reference(product), rec.reference(transpose)
     trained = place.path not in rec.style.frozen
@@ -55,7 +56,8 @@ def _view(rec: Recorder) -> None:
 def _matrix_product(rec: Recorder, m: int, k: int, n: int, operand: str) -> None:
     with rec.tape.op("aten::t", 2_500, dims=((k, n),)):
         _view(rec)
-    with rec.tape.op("aten::mm", OP_NS, dims=((m, k), (k, n))):
+    transposed = (0,) if operand == "wgrad" else ()
+    with rec.tape.op("aten::mm", OP_NS, dims=((m, k), (k, n)), transposed=transposed):
         rec.product("sm90_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize128x128x64", m, k, n, operand)
 
 
@@ -125,7 +127,9 @@ def attention(rec: Recorder, heads: int) -> None:
             return
         back = flops * 5 // 2
         with rec.tape.node("ScaledDotProductFlashAttentionBackward0", place, Phase.BACKWARD, 6_000, uses):
-            with rec.tape.op(f"{name}_backward", OP_NS, dims=(dims[0], *dims), concrete=("",) * 4):
+            inputs = (dims[0], *dims, dims[0], dims[0][:3], *((),) * 8)
+            values = (*("",) * 8, str(sizes.sequence), str(sizes.sequence), "0.", "True", "", "")
+            with rec.tape.op(f"{name}_backward", OP_NS, dims=inputs, concrete=values):
                 length = rec.machine.product_ns(back)
                 kernel = (
                     "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<128>>"

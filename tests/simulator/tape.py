@@ -175,10 +175,11 @@ class Tape:
         dims: tuple[tuple[int, ...], ...] = (),
         dtype: str = "c10::BFloat16",
         concrete: tuple[str, ...] | None = None,
+        transposed: tuple[int, ...] = (),
         meeting: Meeting | None = None,
     ) -> Iterator[None]:
         """A dispatcher call that takes `ns` besides what it holds; half of it before, half after."""
-        detail = shapes(dims, dtype, concrete) if dims else ""
+        detail = shapes(dims, dtype, concrete, transposed) if dims else ""
         numbered = numbered or creates is not None
         with self.span(Span(Kind.OP, name, place, phase, numbered, creates, detail=detail, meeting=meeting)):
             self.cpu(ns // 2)
@@ -238,15 +239,20 @@ class Tape:
         return self.slots - 1
 
 
-def shapes(dims: tuple[tuple[int, ...], ...], dtype: str, concrete: tuple[str, ...] | None = None) -> str:
-    """Arguments of an op as Kineto writes them with record_shapes."""
+def shapes(
+    dims: tuple[tuple[int, ...], ...],
+    dtype: str,
+    concrete: tuple[str, ...] | None = None,
+    transposed: tuple[int, ...] = (),
+) -> str:
+    """Arguments of an op as Kineto writes them with record_shapes; transposed: inputs that are views of a matrix."""
     strides = []
-    for each in dims:
+    for at, each in enumerate(dims):
         stride, one = [], 1
         for size in reversed(each):
             stride.append(one)
             one *= size
-        strides.append(stride[::-1])
+        strides.append([1, each[0]] if at in transposed else stride[::-1])
     values = {
         "Concrete Inputs": list(concrete or ("",) * len(dims)),
         "Input type": [dtype if each else "Scalar" for each in dims],

@@ -4,7 +4,8 @@ Backward makes the gradients of values, scores, queries and keys, 2·B·H·Sq·S
 scores out once more before, 2·B·H·Sq·Sk·Dqk (T. Dao, "FlashAttention-2", 2023). H counts query heads: grouped keys and
 values are read again, not multiplied less. Softmax, masks and dropout are left out.
 
-A causal mask leaves half of a square out; where lengths differ, which half is not recorded and nothing is taken off.
+A causal mask leaves half of a square out. Nothing is taken off where lengths differ (which half is not recorded), nor
+where the mask itself is not recorded.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ def lengths_of(query: Shape, key: Shape, value: Shape, heads_first: bool) -> Len
 
 def _sizes(call: OpCall, how: Fused) -> tuple[Lengths, bool, Bound]:
     query, key, value = (call.shape(how.query + each, 3, 4) for each in range(3))
-    causal = bool(call.value(how.causal))
+    try:
+        causal = bool(call.value(how.causal))
+    except Uncountable:
+        causal = False
     if len(query) == len(key) == len(value) == 4:
         return lengths_of(query, key, value, how.heads_first), causal, Bound.EXACT
     if how.longest is None or not len(query) == len(key) == len(value) == 3:

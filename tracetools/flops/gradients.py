@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -24,7 +24,7 @@ import numpy as np
 from tracetools.attribution.structure import Structure
 from tracetools.flops.call import Shape
 from tracetools.flops.calls import Calls
-from tracetools.table import ABSENT, IntArray
+from tracetools.table import ABSENT, BoolArray, IntArray
 from tracetools.timeline.tree import nearest_self_or_ancestor
 
 _VIEWS: Final = (
@@ -77,7 +77,8 @@ def split_gradients(structure: Structure, calls: Calls, counted: IntArray, produ
     accumulated = accumulated_sizes(structure)
     transposed = _first_is_transposed(structure, calls, products)
     result = np.full(len(products), Gradient.UNKNOWN)
-    known: dict[tuple[object, ...], Gradient] = {}
+    ambiguous = np.zeros(len(products), bool)
+    known: dict[tuple[object, ...], tuple[Gradient, bool]] = {}
     for at, (which, at_node, first_transposed) in enumerate(
         zip(calls.which[products].tolist(), node.tolist(), transposed, strict=True)
     ):
@@ -86,18 +87,21 @@ def split_gradients(structure: Structure, calls: Calls, counted: IntArray, produ
         key = (which, makers, sizes, first_transposed)
         if key not in known:
             known[key] = _gradient(calls, which, makers, sizes, first_transposed)
-        result[at] = known[key]
-    return _pair_up(result, node, calls.which[products])
+        result[at], ambiguous[at] = known[key]
+    return _pair_up(result, ambiguous, node)
 
 
-def _pair_up(gradient: IntArray, node: IntArray, which: IntArray) -> IntArray:
-    """Two unknown products of one node that are the same call are one of each: they were unknown because m = n."""
-    unknown = np.flatnonzero((gradient == Gradient.UNKNOWN) & (node >= 0))
-    unknown = unknown[np.lexsort((which[unknown], node[unknown]))]
-    _, first, count = np.unique(node[unknown], return_index=True, return_counts=True)
+def _pair_up(gradient: IntArray, ambiguous: BoolArray, node: IntArray) -> IntArray:
+    """Two products of one node that sizes do not tell apart are one of each, whatever their strides said.
+
+    They are equally large, so that it does not matter which is which.
+    """
+    unsure = np.flatnonzero(ambiguous & (node >= 0))
+    unsure = unsure[np.argsort(node[unsure], kind="stable")]
+    _, first, count = np.unique(node[unsure], return_index=True, return_counts=True)
     first = first[count == 2]
-    first = first[which[unknown[first]] == which[unknown[first + 1]]]
-    gradient[unknown[first]], gradient[unknown[first + 1]] = Gradient.INPUT, Gradient.WEIGHT
+    alike = first[gradient[unsure[first]] == gradient[unsure[first + 1]]]
+    gradient[unsure[alike]], gradient[unsure[alike + 1]] = Gradient.INPUT, Gradient.WEIGHT
     return gradient
 
 
@@ -174,11 +178,12 @@ def _in_linear(structure: Structure, rows: IntArray) -> list[bool]:
 
 
 def _gradient(
-    calls: Calls, which: int, makers: Iterable[_Made], sizes: tuple[int, ...], first_transposed: bool | None
-) -> Gradient:
+    calls: Calls, which: int, makers: Sequence[_Made], sizes: tuple[int, ...], first_transposed: bool | None
+) -> tuple[Gradient, bool]:
+    """What a product makes, and whether it could be either gradient of the one product that it can come from."""
     found = calls.flops[which]
     if found is None or found.factors is None:
-        return Gradient.UNKNOWN
+        return Gradient.UNKNOWN, False
     factor, weights = _Factor.NONE, set()
     for maker in makers:
         made = calls.flops[maker.which]
@@ -186,12 +191,13 @@ def _gradient(
             factor |= _factor_of(found.factors, made.factors)
             weights.add(_Factor.SECOND if maker.of_linear else _weight_of(made.factors, sizes))
     if weights == {_Factor.NONE}:
-        return Gradient.INPUT
-    if factor == _Factor.FIRST | _Factor.SECOND and first_transposed is not None:
+        return Gradient.INPUT, False
+    both = factor == _Factor.FIRST | _Factor.SECOND
+    if both and first_transposed is not None:
         factor = _Factor.SECOND if first_transposed else _Factor.FIRST
     if factor not in (_Factor.FIRST, _Factor.SECOND) or len(weights) != 1:
-        return Gradient.UNKNOWN
-    return Gradient.WEIGHT if factor in weights else Gradient.INPUT
+        return Gradient.UNKNOWN, both and len(makers) == 1
+    return Gradient.WEIGHT if factor in weights else Gradient.INPUT, both and len(makers) == 1
 
 
 def _factor_of(gradient: tuple[Shape, Shape], product: tuple[Shape, Shape]) -> _Factor:
