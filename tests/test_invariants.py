@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tracetools.findings import sort_key
-from tracetools.results import SCHEMA_VERSION, Analysis, GpuTime, ModuleTime, PhaseTime
+from tracetools.results import SCHEMA_VERSION, Analysis, BackwardTime, GpuTime, ModuleTime, PhaseTime, RankFlops
 
 PHASES = ("forward", "backward", "recompute", "other", "total")
 
@@ -27,6 +27,11 @@ def check_invariants(analysis: Analysis) -> None:
         check_module_phases(rows)
         check_module_tree(rows)
         check_nothing_lost(rows, [row for row in analysis.gpu if row.rank == rank])
+    for row in analysis.flops.by_rank:
+        check_flops(row, [each for each in analysis.modules if each.rank == row.rank])
+    for step in analysis.flops.by_step:
+        assert (step.model or 0) <= (step.executed or 0)
+        assert (step.model_ideal_ns or 0) <= (step.ideal_ns or 0) or step.ideal_ns is None
     check_ops(analysis)
     check_steps(analysis)
     check_launches(analysis)
@@ -116,11 +121,11 @@ def check_module_phases(rows: list[ModuleTime]) -> None:
                 assert 0 <= time.self_gpu_busy_ns <= time.gpu_busy_ns <= time.kernel_ns, (row.path, phase)
         parts = [getattr(row, phase) for phase in PHASES[:-1]]
         total = row.total
-        gradients = row.grad_accumulation_cpu_ns + row.grad_sync_cpu_ns
+        gradients = row.backward.grad_accumulation_cpu_ns + row.backward.grad_sync_cpu_ns
         assert sum(part.cpu_ns for part in parts) + gradients == total.cpu_ns, row.path
         if total.kernels is None:
             continue
-        outside = (row.grad_accumulation_ns or 0) + (row.grad_sync_ns or 0)
+        outside = (row.backward.grad_accumulation_ns or 0) + (row.backward.grad_sync_ns or 0)
         assert sum(part.kernels for part in parts) <= total.kernels, row.path
         assert sum(part.kernel_ns for part in parts) + outside <= total.kernel_ns or outside, row.path
         if not outside and not gradients:
@@ -156,12 +161,12 @@ def check_module_tree(rows: list[ModuleTime]) -> None:
     for node in nodes(rows):
         for phase in PHASES:
             check_node(node, phase)
-        assert sum(row.grad_accumulation_cpu_ns for row in node.children) <= sum(
-            row.grad_accumulation_cpu_ns for row in node.own
+        assert sum(row.backward.grad_accumulation_cpu_ns for row in node.children) <= sum(
+            row.backward.grad_accumulation_cpu_ns for row in node.own
         ), node.path
         for column in ("grad_accumulation_ns", "grad_sync_ns"):
-            own = sum(getattr(row, column) or 0 for row in node.own)
-            assert all((getattr(row, column) or 0) <= own for row in node.children), (node.path, column)
+            own = sum(getattr(row.backward, column) or 0 for row in node.own)
+            assert all((getattr(row.backward, column) or 0) <= own for row in node.children), (node.path, column)
     for phase in PHASES:
         roots = sum(getattr(row, phase).cpu_ns for row in rows if row.parent is None)
         assert sum(getattr(row, phase).self_cpu_ns for row in rows) == roots, phase
@@ -176,6 +181,7 @@ def check_node(node: Node, phase: str) -> None:
 
     where = (node.path, phase)
     assert own("self_cpu_ns") + sum(below("cpu_ns")) == own("cpu_ns"), where
+    assert sum(below("flops")) <= own("flops"), where
     assert sum(below("kernels")) <= own("kernels"), where
     assert sum(below("kernel_ns")) <= own("kernel_ns"), where
     busy, children = own("gpu_busy_ns"), below("gpu_busy_ns")
@@ -183,6 +189,30 @@ def check_node(node: Node, phase: str) -> None:
     assert widest <= busy, where
     # The union of the children is at least the longest of them, at most their sum; so with one child it is exact.
     assert busy - longest <= own("self_gpu_busy_ns") <= busy - widest, where
+
+
+def check_flops(rank: RankFlops, rows: list[ModuleTime]) -> None:
+    """Parts sum to the total, and modules sum to the rank, each phase for itself."""
+    if rank.total is None:
+        assert all(row.total.flops is None for row in rows)
+        return
+    parts = rank.forward, rank.dgrad, rank.wgrad, rank.unsplit, rank.recompute, rank.optimizer, rank.other
+    assert sum(part or 0 for part in parts) == rank.total == rank.executed
+    assert 0 <= (rank.model or 0) <= rank.total
+    assert (rank.known_kernel_ns or 0) <= (rank.compute_kernel_ns or 0)
+    roots = [row for row in rows if row.parent is None]
+    for phase, expected in (
+        ("forward", rank.forward),
+        ("recompute", rank.recompute),
+        ("other", (rank.optimizer or 0) + (rank.other or 0)),
+        ("total", rank.total),
+    ):
+        assert sum(getattr(row, phase).flops for row in roots) == expected, phase
+    for kind in ("dgrad", "wgrad", "unsplit"):
+        assert sum(getattr(row.backward, f"{kind}_flops") for row in roots) == getattr(rank, kind), kind
+    for row in rows:
+        back = row.backward
+        assert back.dgrad_flops + back.wgrad_flops + back.unsplit_flops == back.flops, row.path
 
 
 def check_nothing_lost(rows: list[ModuleTime], gpu: list[GpuTime]) -> None:
@@ -250,14 +280,17 @@ def test_a_broken_gpu_row_is_noticed(figures: dict[str, int]):
         check_gpu(analysis)
 
 
-def phase_time(calls: int = 0, cpu: int = 0, self_cpu: int = 0, busy: int = 0, self_busy: int = 0) -> PhaseTime:
-    return PhaseTime(calls, cpu, self_cpu, busy, self_busy, kernel_ns=busy, kernels=1)
+def phase_time(
+    calls: int = 0, cpu: int = 0, self_cpu: int = 0, busy: int = 0, self_busy: int = 0, flops: int = 0
+) -> PhaseTime:
+    return PhaseTime(calls, cpu, self_cpu, busy, self_busy, kernel_ns=busy, kernels=1, flops=flops)
 
 
 def module_row(path: str, parent: str | None, time: PhaseTime) -> ModuleTime:
-    none = PhaseTime(0, 0, 0, 0, 0, 0, 0)
+    none = PhaseTime(0, 0, 0, 0, 0, 0, 0, 0)
+    backward = BackwardTime(*msgspec.structs.astuple(none), 0, 0, 0, 0, 0, 0, 0)
     depth = 0 if parent is None else 1
-    return ModuleTime(0, None, path, parent, "M", 1, depth, "fqn", time, none, none, none, time, 0, 0, 0, 0, None)
+    return ModuleTime(0, None, path, parent, "M", 1, depth, "fqn", time, backward, none, none, time, None)
 
 
 @pytest.mark.parametrize(
@@ -266,6 +299,7 @@ def module_row(path: str, parent: str | None, time: PhaseTime) -> ModuleTime:
         (phase_time(cpu=10, self_cpu=1), phase_time(cpu=8, self_cpu=8)),
         (phase_time(busy=5, self_busy=5), phase_time(busy=6, self_busy=6)),
         (phase_time(busy=5, self_busy=1), phase_time(busy=3, self_busy=3)),
+        (phase_time(flops=5), phase_time(flops=6)),
     ],
 )
 def test_a_broken_module_tree_is_noticed(parent: PhaseTime, child: PhaseTime):

@@ -78,7 +78,7 @@ def test_the_small_batch_is_what_its_readme_says():
     assert row.forward.cpu_ns == value(name, "forward of `layers.3` on the CPU")
     assert row.forward.gpu_busy_ns == value(name, "forward of `layers.3` on the GPU")
     assert row.backward.gpu_busy_ns == value(name, "backward of it")
-    assert row.grad_accumulation_ns == value(name, "gradient accumulation of")
+    assert row.backward.grad_accumulation_ns == value(name, "gradient accumulation of")
     whole = analysis(name).gpu[0]
     assert (whole.kernels, whole.busy_ns) == (value(name, "pieces of GPU work"), value(name, "GPU busy"))
     assert whole.idle_ns > 0.9 * whole.window_ns

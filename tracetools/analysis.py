@@ -11,10 +11,14 @@ from tracetools import __version__, trace_file
 from tracetools.attribution.structure import Structure, build_structure
 from tracetools.errors import NothingReadable, UnreadableTrace, UsageError
 from tracetools.findings import Finding, Severity, sort_key
+from tracetools.flops.convention import CONVENTIONS
+from tracetools.flops.count import count_flops
 from tracetools.ingest import TraceInput, read_trace
 from tracetools.metrics import (
     annotation_time,
     autograd_time,
+    flop_totals,
+    flop_trust,
     gpu_time,
     launch_counts,
     module_time,
@@ -23,7 +27,7 @@ from tracetools.metrics import (
     trust,
 )
 from tracetools.metrics.passes import join_passes
-from tracetools.results import SCHEMA_VERSION, Analysis, Input, RankResult
+from tracetools.results import SCHEMA_VERSION, Analysis, Convention, FlopsSection, Input, RankResult
 from tracetools.settings import Settings
 from tracetools.table import Trace
 from tracetools.timeline.recording import recording_findings
@@ -59,27 +63,42 @@ def analyze_trace(trace: Trace, source: TraceInput, settings: Settings) -> RankR
     structure = build_structure(trace, settings.steps)
     place = find_place(trace.metadata, source.rank)
     rank = source.rank
+    device = _device_name(structure)
+    count = count_flops(structure)
+    convention = CONVENTIONS[settings.convention]
+    counts = flop_totals.by_convention(structure, count, convention)
+    steps = () if trace.truncated else step_time.measure(structure, rank)
+    gpu = gpu_time.measure(structure, rank)
+    flops = flop_totals.measure(structure, count, rank, convention, (steps, gpu), device, settings.peaks)
     findings = [*trace.findings, *structure.work.findings, *trust.measure(structure)]
+    findings += flop_trust.measure(structure, count, device, settings.peaks)
     findings += recording_findings(trace.metadata)
     if trace.truncated and len(structure.steps):
         findings.append(_steps_withheld(len(structure.steps)))
     return RankResult(
-        input=_input_row(structure, source, place),
-        modules=module_time.measure(structure, rank, place.stage),
-        ops=op_time.measure(structure, rank),
+        input=_input_row(structure, source, place, device),
+        modules=module_time.measure(structure, count, counts, rank, place.stage),
+        ops=op_time.measure(structure, count, counts, rank),
         annotations=annotation_time.measure(structure, rank),
         autograd=autograd_time.measure(structure, rank),
-        steps=() if trace.truncated else step_time.measure(structure, rank),
-        gpu=gpu_time.measure(structure, rank),
+        steps=steps,
+        gpu=gpu,
         launches=launch_counts.measure(structure, rank),
+        flops=(flops.rank,),
+        step_flops=flops.steps,
+        uncounted=flops.uncounted,
+        peaks=flops.peaks,
         findings=tuple(msgspec.structs.replace(each, rank=rank, path=source.label) for each in findings),
     )
 
 
-def reduce_results(results: Iterable[RankResult], found: Sequence[Finding] = (), *, picked: bool = False) -> Analysis:
+def reduce_results(
+    results: Iterable[RankResult], settings: Settings, found: Sequence[Finding] = (), *, picked: bool = False
+) -> Analysis:
     """One document out of all ranks' results, in the order of rank, then file.
 
-    picked: the user asked for some ranks only, so that others are not missing.
+    settings: those that the ranks were measured with. picked: the user asked for some ranks only, so that others are
+    not missing.
 
     Raises NothingReadable where no file could be read.
     """
@@ -100,7 +119,23 @@ def reduce_results(results: Iterable[RankResult], found: Sequence[Finding] = (),
         steps=tuple(row for each in ordered for row in each.steps),
         gpu=tuple(row for each in ordered for row in each.gpu),
         launches=tuple(row for each in ordered for row in each.launches),
+        flops=_flops(ordered, CONVENTIONS[settings.convention]),
         findings=tuple(sorted(findings, key=sort_key)),
+    )
+
+
+def _flops(results: Sequence[RankResult], convention: Convention) -> FlopsSection:
+    steps = tuple(row for each in results for row in each.step_flops)
+    mfu, hfu = flop_totals.mean_utilization(steps)
+    peaks = {(peak.device, peak.dtype): peak for each in results for peak in each.peaks}
+    return FlopsSection(
+        by_rank=tuple(row for each in results for row in each.flops),
+        by_step=steps,
+        uncounted=tuple(row for each in results for row in each.uncounted),
+        convention=convention,
+        mfu=mfu,
+        hfu=hfu,
+        peak=tuple(peaks[key] for key in sorted(peaks)),
     )
 
 
@@ -135,7 +170,7 @@ def _unreadable(source: TraceInput, message: str) -> RankResult:
     )
 
 
-def _input_row(structure: Structure, source: TraceInput, place: Place) -> Input:
+def _input_row(structure: Structure, source: TraceInput, place: Place, device: str | None) -> Input:
     trace = structure.trace
     events = trace.events
     damaged = trace.truncated or any(each.severity is Severity.ERROR for each in trace.findings)
@@ -146,7 +181,7 @@ def _input_row(structure: Structure, source: TraceInput, place: Place) -> Input:
         host=place.host,
         stage=place.stage,
         coordinates=place.coordinates,
-        device=_device_name(structure),
+        device=device,
         status="partial" if damaged else "read",
         events=len(events),
         steps=tuple(structure.steps.number.tolist()),

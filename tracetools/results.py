@@ -57,7 +57,8 @@ class PhaseTime(msgspec.Struct, frozen=True):
 
     cpu_ns: time of its spans on CPU threads (summed over threads), without parts that belong to another phase.
     gpu_busy_ns: union of the GPU work it launched. kernel_ns: plain sum of the same. kernels: number of pieces of GPU
-    work (kernels, copies, sets). GPU figures are None where the trace holds no GPU record. calls: entries.
+    work (kernels, copies, sets). GPU figures are None where the trace holds no GPU record. calls: entries. flops: what
+    its ops did, a multiply and an add being two; None where nothing that multiplies could be counted.
     """
 
     calls: int
@@ -67,6 +68,26 @@ class PhaseTime(msgspec.Struct, frozen=True):
     self_gpu_busy_ns: int | None
     kernel_ns: int | None
     kernels: int | None
+    flops: int | None
+
+
+class BackwardTime(PhaseTime, frozen=True):
+    """Backward of a module, and what goes with it but is in no phase.
+
+    dgrad_flops, wgrad_flops: of its FLOPs, those for gradients of inputs and of weights; unsplit_flops: of one or the
+    other, where nothing tells which.
+    grad_accumulation_ns: GPU busy time of AccumulateGrad work, grad_accumulation_cpu_ns its CPU time. grad_sync_ns: GPU
+    busy time of communication launched from AccumulateGrad (gradient all-reduce), grad_sync_cpu_ns the CPU time of its
+    ops there. None of the four is part of the other figures.
+    """
+
+    dgrad_flops: int | None
+    wgrad_flops: int | None
+    unsplit_flops: int | None
+    grad_accumulation_ns: int | None
+    grad_accumulation_cpu_ns: int
+    grad_sync_ns: int | None
+    grad_sync_cpu_ns: int
 
 
 class ModuleTime(msgspec.Struct, frozen=True, rename={"class_": "class"}):
@@ -76,9 +97,6 @@ class ModuleTime(msgspec.Struct, frozen=True, rename={"class_": "class"}):
     calls: entries in forward. depth: 0 for a root. source: "fqn", "python_frames" or None for the bracketed rows.
     other: work in none of the three phases (optimizer, data loading); only bracketed rows have any.
     total: all phases together (GPU busy is again a union), gradient accumulation included.
-    grad_accumulation_ns: GPU busy time of AccumulateGrad work, grad_accumulation_cpu_ns its CPU time; in neither phase.
-    grad_sync_ns: GPU busy time of communication launched from AccumulateGrad (gradient all-reduce), grad_sync_cpu_ns
-    the CPU time of its ops there; in neither phase.
     defined_at: file and line of the module's forward, as `model.py:18`; None without Python stacks.
     """
 
@@ -91,19 +109,18 @@ class ModuleTime(msgspec.Struct, frozen=True, rename={"class_": "class"}):
     depth: int
     source: str | None
     forward: PhaseTime
-    backward: PhaseTime
+    backward: BackwardTime
     recompute: PhaseTime
     other: PhaseTime
     total: PhaseTime
-    grad_accumulation_ns: int | None
-    grad_accumulation_cpu_ns: int
-    grad_sync_ns: int | None
-    grad_sync_cpu_ns: int
     defined_at: str | None
 
 
 class OpTime(msgspec.Struct, frozen=True):
-    """What all calls of one op cost in one phase; nested calls of the same op are counted once."""
+    """What all calls of one op cost in one phase, children included; nested calls of the same op are counted once.
+
+    flops: None where nothing that multiplies could be counted.
+    """
 
     rank: int | None
     name: str
@@ -113,6 +130,7 @@ class OpTime(msgspec.Struct, frozen=True):
     self_cpu_ns: int
     gpu_busy_ns: int | None
     kernel_ns: int | None
+    flops: int | None
 
 
 class AnnotationTime(msgspec.Struct, frozen=True):
@@ -206,6 +224,99 @@ class Launches(msgspec.Struct, frozen=True):
     started_before_launch: int
 
 
+class RankFlops(msgspec.Struct, frozen=True):
+    """What one rank computed in all steps that were asked for, by what it was for.
+
+    dgrad, wgrad: backward, gradients of inputs and of weights; unsplit: of one or the other. optimizer: products of the
+    optimizer itself. other: products in no phase, as of inference outside every module. total: the sum of these.
+    executed: the same as total; model: without recompute, optimizer and, unless the convention has it otherwise, what
+    attention backward spends on scores that it works out once more. causal_masked: what causal masks leave out; part of
+    the other figures where causal is "full", taken off them where it is "half". None where nothing that multiplies
+    could be counted.
+    compute_kernel_ns: sum of all compute kernels; known_kernel_ns: of those whose FLOPs are counted or which have none.
+    mfu, hfu: share of the device's peak that model and executed FLOPs are, over the time of the rank's steps.
+    """
+
+    rank: int | None
+    forward: int | None
+    dgrad: int | None
+    wgrad: int | None
+    unsplit: int | None
+    recompute: int | None
+    optimizer: int | None
+    other: int | None
+    total: int | None
+    model: int | None
+    executed: int | None
+    causal_masked: int | None
+    compute_kernel_ns: int | None
+    known_kernel_ns: int | None
+    mfu: float | None
+    hfu: float | None
+
+
+class StepFlops(msgspec.Struct, frozen=True):
+    """What one rank computed in one step, and how much of the device that used.
+
+    window_ns: the step's window on the GPU (summed over devices), its wall time without one. ideal_ns: time that the
+    executed FLOPs take at the peak of the element types they were made in; model_ideal_ns: that of the model's FLOPs.
+    mfu = model_ideal / window, hfu = ideal / window. step: None for the whole recording, where no step is marked.
+    """
+
+    rank: int | None
+    step: int | None
+    window_ns: int
+    model: int | None
+    executed: int | None
+    model_ideal_ns: int | None
+    ideal_ns: int | None
+    mfu: float | None
+    hfu: float | None
+
+
+class UncountedOp(msgspec.Struct, frozen=True):
+    """An op whose FLOPs are not known; kernel_ns: its compute kernels that may multiply, None without GPU records."""
+
+    rank: int | None
+    op: str
+    calls: int
+    kernel_ns: int | None
+
+
+class Convention(msgspec.Struct, frozen=True):
+    """By whose rules the FLOPs are counted.
+
+    causal: "full" counts what a causal mask leaves out, "half" does not. scores_again: whether the model's FLOPs hold
+    the scores that an attention backward works out once more. multiply_add: FLOPs of one of them.
+    """
+
+    name: str
+    causal: str
+    scores_again: bool
+    multiply_add: int = 2
+
+
+class Peak(msgspec.Struct, frozen=True):
+    """What a device can do at most, dense, in one element type; source: where that is said."""
+
+    device: str
+    dtype: str
+    flop_per_s: float
+    source: str
+
+
+class FlopsSection(msgspec.Struct, frozen=True):
+    """FLOPs of all ranks. mfu, hfu: over all ranks and steps, None where a rank has none."""
+
+    by_rank: tuple[RankFlops, ...]
+    by_step: tuple[StepFlops, ...]
+    uncounted: tuple[UncountedOp, ...]
+    convention: Convention
+    mfu: float | None
+    hfu: float | None
+    peak: tuple[Peak, ...]
+
+
 class RankResult(msgspec.Struct, frozen=True):
     """Everything measured on one input file."""
 
@@ -217,6 +328,10 @@ class RankResult(msgspec.Struct, frozen=True):
     steps: tuple[StepTime, ...] = ()
     gpu: tuple[GpuTime, ...] = ()
     launches: tuple[Launches, ...] = ()
+    flops: tuple[RankFlops, ...] = ()
+    step_flops: tuple[StepFlops, ...] = ()
+    uncounted: tuple[UncountedOp, ...] = ()
+    peaks: tuple[Peak, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -233,4 +348,5 @@ class Analysis(msgspec.Struct, frozen=True):
     steps: tuple[StepTime, ...]
     gpu: tuple[GpuTime, ...]
     launches: tuple[Launches, ...]
+    flops: FlopsSection
     findings: tuple[Finding, ...]

@@ -134,7 +134,7 @@ def analyze(paths: Sequence[str | os.PathLike[str]], settings: Settings, progres
     workers = _workers(inputs, settings)
     engine = serial.map_ranks if workers == 1 or len(inputs) == 1 else processes.map_ranks
     analysis = reduce_results(
-        engine(inputs, settings, workers, progress), discovery.findings, picked=settings.ranks is not None
+        engine(inputs, settings, workers, progress), settings, discovery.findings, picked=settings.ranks is not None
     )
     check_steps(analysis, settings)
     return Run(analysis)

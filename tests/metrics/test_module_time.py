@@ -146,7 +146,11 @@ def test_gradient_accumulation_and_its_all_reduce_have_columns(tmp_path: Path):
     net = by_path(job.run(tmp_path))["net"]
     assert net.backward.cpu_ns == 20 * US
     assert net.backward.gpu_busy_ns == 0
-    assert (net.grad_accumulation_ns, net.grad_accumulation_cpu_ns, net.grad_sync_ns) == (4 * US, 30 * US, 40 * US)
+    assert (net.backward.grad_accumulation_ns, net.backward.grad_accumulation_cpu_ns, net.backward.grad_sync_ns) == (
+        4 * US,
+        30 * US,
+        40 * US,
+    )
     assert net.total.gpu_busy_ns == 44 * US
 
 
@@ -158,7 +162,11 @@ def test_gradients_sent_on_the_cpu_are_not_accumulated(tmp_path: Path):
     job.node("torch::autograd::AccumulateGrad", 130, 30)
     job.op("c10d::allreduce_", 135, 20, tid=AUTOGRAD)
     net = by_path(job.run(tmp_path))["net"]
-    assert (net.grad_accumulation_cpu_ns, net.grad_sync_cpu_ns, net.total.cpu_ns) == (10 * US, 20 * US, 100 * US)
+    assert (net.backward.grad_accumulation_cpu_ns, net.backward.grad_sync_cpu_ns, net.total.cpu_ns) == (
+        10 * US,
+        20 * US,
+        100 * US,
+    )
 
 
 def test_ops_of_a_data_loader_are_not_forward(tmp_path: Path):
@@ -234,5 +242,5 @@ def test_cpu_only_trace_has_no_gpu_figures(tmp_path: Path):
     job.module("net", 0, 20)
     analysis = job.run(tmp_path)
     net = by_path(analysis)["net"]
-    assert (net.total.gpu_busy_ns, net.total.kernel_ns, net.grad_sync_ns) == (None, None, None)
+    assert (net.total.gpu_busy_ns, net.total.kernel_ns, net.backward.grad_sync_ns) == (None, None, None)
     assert "cpu_only" in {finding.rule for finding in analysis.findings}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tracetools.findings import Finding, Severity
 from tracetools.results import (
     OPTIMIZER,
@@ -10,18 +12,27 @@ from tracetools.results import (
     Analysis,
     AnnotationTime,
     AutogradLink,
+    BackwardTime,
+    Convention,
+    FlopsSection,
     GpuTime,
     Input,
     Launches,
     ModuleTime,
     OpTime,
+    Peak,
     Phase,
     PhaseTime,
+    RankFlops,
     RunAhead,
+    StepFlops,
     StepTime,
+    UncountedOp,
 )
 
 MS = 1_000_000
+GFLOP_PER_NS = 300_000
+"""300 TFLOP/s while the GPU is busy."""
 Figures = tuple[int, int, int, int]
 NONE: Figures = (0, 0, 0, 0)
 
@@ -37,6 +48,23 @@ def phase(figures: Figures, gpu: bool) -> PhaseTime:
         self_gpu_busy_ns=self_busy if gpu else None,
         kernel_ns=busy if gpu else None,
         kernels=busy // MS if gpu else None,
+        flops=busy * GFLOP_PER_NS,
+    )
+
+
+def backward_phase(figures: Figures, gpu: bool) -> BackwardTime:
+    """As `phase`; two thirds of the FLOPs are for gradients of weights."""
+    made = phase(figures, gpu)
+    flops = made.flops or 0
+    return BackwardTime(
+        **msgspec.structs.asdict(made),
+        dgrad_flops=flops - 2 * flops // 3,
+        wgrad_flops=2 * flops // 3,
+        unsplit_flops=0,
+        grad_accumulation_ns=0 if gpu else None,
+        grad_accumulation_cpu_ns=0,
+        grad_sync_ns=0 if gpu else None,
+        grad_sync_cpu_ns=0,
     )
 
 
@@ -65,14 +93,10 @@ def module(
         depth=path.count("/"),
         source=None if is_bracketed else "python_frames",
         forward=phase(forward, gpu),
-        backward=phase(backward, gpu),
+        backward=backward_phase(backward, gpu),
         recompute=phase(recompute, gpu),
         other=phase(other, gpu),
         total=phase(total, gpu),
-        grad_accumulation_ns=0 if gpu else None,
-        grad_accumulation_cpu_ns=0,
-        grad_sync_ns=0 if gpu else None,
-        grad_sync_cpu_ns=0,
         defined_at=None,
     )
 
@@ -135,7 +159,47 @@ def step_time(rank: int | None = 0, step: int | None = 10, wall_ms: int = 100, g
 
 def op(name: str, ms: int, rank: int | None = 0, gpu: bool = True) -> OpTime:
     figure = ms * MS
-    return OpTime(rank, name, Phase.BACKWARD, 12, figure, figure // 2, figure if gpu else None, figure if gpu else None)
+    times = figure, figure // 2, figure if gpu else None, figure if gpu else None
+    return OpTime(rank, name, Phase.BACKWARD, 12, *times, flops=figure * GFLOP_PER_NS if name == "aten::mm" else 0)
+
+
+def flops_section(ranks: tuple[int | None, ...], gpu: bool = True) -> FlopsSection:
+    """54 GFLOP forward and 108 backward, of which 60 for gradients of weights; MFU 40%, HFU 45%."""
+    each = 10**9
+    shares = (0.4, 0.45) if gpu else (None, None)
+    return FlopsSection(
+        by_rank=tuple(
+            RankFlops(
+                rank=rank,
+                forward=54 * each,
+                dgrad=48 * each,
+                wgrad=60 * each,
+                unsplit=0,
+                recompute=20 * each,
+                optimizer=0,
+                other=0,
+                total=182 * each,
+                model=162 * each,
+                executed=182 * each,
+                causal_masked=4 * each,
+                compute_kernel_ns=100 * MS if gpu else None,
+                known_kernel_ns=93 * MS if gpu else None,
+                mfu=shares[0],
+                hfu=shares[1],
+            )
+            for rank in ranks
+        ),
+        by_step=tuple(
+            StepFlops(rank, step, 100 * MS, 81 * each, 91 * each, 40 * MS, 45 * MS, *shares)
+            for rank in ranks
+            for step in (10, 11)
+        ),
+        uncounted=tuple(UncountedOp(rank, "my::op", 3, 7 * MS if gpu else None) for rank in ranks),
+        convention=Convention("torchtitan", "full", False),
+        mfu=shares[0],
+        hfu=shares[1],
+        peak=(Peak("NVIDIA H100 80GB HBM3", "bf16", 989e12, "torchtitan"),) if gpu else (),
+    )
 
 
 def input_row(rank: int | None = 0, status: str = "read", path: str | None = None, device: str | None = None) -> Input:
@@ -166,6 +230,7 @@ def analysis(**sections: object) -> Analysis:
         "steps": (),
         "gpu": (),
         "launches": (),
+        "flops": flops_section(()),
         "findings": (),
     }
     return Analysis(schema_version=SCHEMA_VERSION, tracetools_version="9.9.9", **(empty | sections))  # type: ignore[arg-type]
@@ -183,6 +248,7 @@ def gpu_run(ranks: int = 2) -> Analysis:
         steps=tuple(step_time(rank, step) for rank in numbers for step in (10, 11)),
         gpu=tuple(gpu_time(rank, step) for rank in numbers for step in (None, 10, 11)),
         launches=tuple(Launches(rank, 140, 2, 1, RunAhead(5_000, 90_000, 1_200_000), 0) for rank in numbers),
+        flops=flops_section(tuple(numbers)),
         findings=(
             Finding("work_without_launch", Severity.WARNING, "1 kernel has no launch", 1, 0, None, ("modules",)),
             Finding("work_without_launch", Severity.WARNING, "1 kernel has no launch", 1, 1, None, ("modules",)),
@@ -198,4 +264,5 @@ def cpu_run() -> Analysis:
         modules=modules(None, gpu=False),
         ops=(op("aten::mm", 30, None, gpu=False),),
         steps=(step_time(None, gpu=False),),
+        flops=flops_section((None,), gpu=False),
     )

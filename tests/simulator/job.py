@@ -313,9 +313,9 @@ class Tapes:
         tape = self._made["graph"] = Tape()
         rec = self._recorder(tape)
         flops = 2 * self.job.sizes.tokens * self.job.sizes.hidden**2
+        length, call = rec.machine.product_ns(flops), "cudaGraphLaunch"
         works = [
-            Work("nvjet_tst_graph", rec.machine.product_ns(flops), COMPUTE, call="cudaGraphLaunch", graph=(1, 2 + node))
-            for node in range(50)
+            Work("nvjet_tst_graph", length, COMPUTE, call=call, flops=flops, graph=(1, 2 + node)) for node in range(50)
         ]
         with rec.module("(root)", "model.Model", 30_000):
             tape.launch(*works)

@@ -47,8 +47,8 @@ def modules(log: Log, rank: int, path_of: Callable[[Place], str]) -> list[dict[s
         row["total"] = _phase(log, mine, below, own, set(range(len(PHASES))))
         row["calls"] = 0 if bracketed else row["forward"]["calls"]
         for name, code in (("grad_accumulation", _ACCUMULATE), ("grad_sync", _SYNC)):
-            row[f"{name}_ns"] = _busy(each for each in mine if each.phase == code)
-            row[f"{name}_cpu_ns"] = _cpu(log, below, {code})
+            row["backward"][f"{name}_ns"] = _busy(each for each in mine if each.phase == code)
+            row["backward"][f"{name}_cpu_ns"] = _cpu(log, below, {code})
         rows.append(row)
     return rows
 

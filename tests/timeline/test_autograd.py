@@ -101,7 +101,7 @@ def test_traces_before_engine_records_have_their_backward_ops_as_nodes(tmp_path:
     analysis = job.run(tmp_path)
     assert links(analysis)["MmBackward"] == ("aten::mm", "sequence")
     net = analysis.modules[0]
-    assert (net.backward.cpu_ns, net.grad_accumulation_cpu_ns) == (20_000, 5_000)
+    assert (net.backward.cpu_ns, net.backward.grad_accumulation_cpu_ns) == (20_000, 5_000)
 
 
 def test_an_arrow_means_the_innermost_op_that_starts_there(tmp_path: Path):

@@ -62,6 +62,12 @@ class FlopCount:
     coverage: Coverage | None
     launched_by: IntArray
 
+    @property
+    def known(self) -> bool:
+        """Whether a sum of these means anything: something counts, or nothing that may count was missed."""
+        missed = self.uncountable or (self.coverage is not None and self.coverage.uncounted)
+        return len(self.row) > 0 or self.never_ran > 0 or not missed
+
 
 def count_flops(structure: Structure) -> FlopCount:
     """Count every op of the trace, whatever its step."""
@@ -134,7 +140,7 @@ def _split_backward(
     structure: Structure, calls: Calls, ran: IntArray, row: IntArray, total: IntArray, weight: IntArray
 ) -> BoolArray:
     """Fill in what makes gradients of weights, and tell where that is known."""
-    backward = np.isin(structure.phase[row], [Code.BACKWARD, Code.ACCUMULATE])
+    backward = structure.phase[row] == Code.BACKWARD
     unknown = backward & (weight < 0)
     np.maximum(weight, 0, out=weight)
     split = np.ones(len(row), bool)

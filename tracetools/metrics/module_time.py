@@ -7,15 +7,18 @@ exactly; GPU busy time is the union over the subtree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tracetools.attribution.phases import Code
 from tracetools.attribution.structure import Structure
+from tracetools.flops.count import FlopCount
+from tracetools.metrics.flop_totals import Counts
 from tracetools.metrics.module_sources import find_module_sources
-from tracetools.results import OPTIMIZER, UNATTRIBUTED, ModuleTime, PhaseTime
+from tracetools.results import OPTIMIZER, UNATTRIBUTED, BackwardTime, ModuleTime, PhaseTime
 from tracetools.table import BoolArray, IntArray
 from tracetools.timeline.autograd import is_communication
 from tracetools.timeline.gpu_work import Work
@@ -85,6 +88,7 @@ class _Figures:
     self_busy: IntArray | None
     kernel_ns: IntArray | None
     kernels: IntArray | None
+    flops: IntArray | None
 
     def at(self, row: int) -> PhaseTime:
         """The part of one row."""
@@ -96,10 +100,13 @@ class _Figures:
             self_gpu_busy_ns=_value(self.self_busy, row),
             kernel_ns=_value(self.kernel_ns, row),
             kernels=_value(self.kernels, row),
+            flops=_value(self.flops, row),
         )
 
 
-def measure(structure: Structure, rank: int | None, stage: int | None) -> tuple[ModuleTime, ...]:
+def measure(
+    structure: Structure, count: FlopCount, counts: Counts, rank: int | None, stage: int | None
+) -> tuple[ModuleTime, ...]:
     """One row per module and parent in order of first call, then `(unattributed)` and `(optimizer)`."""
     forest = _build_forest(structure)
     spans = _find_spans(structure, forest)
@@ -107,12 +114,27 @@ def measure(structure: Structure, rank: int | None, stage: int | None) -> tuple[
 
     def measured(code: int) -> _Figures:
         phase = Code(code) if code in _PHASES else None
-        return _measure_phase(structure, forest, spans, work_place, spans.code == code, work_code == code, phase)
+        figures = _measure_phase(structure, forest, spans, work_place, spans.code == code, work_code == code, phase)
+        return replace(figures, flops=flops(np.equal(code_of_op, code), counts.flops))
 
+    place_of_op = spans.place[count.row]
+    # Products that a hook makes while gradients add up are in none of the three phases.
+    code_of_op = np.where(np.isin(spans.code[count.row], [Code.ACCUMULATE, _SYNC]), Code.OTHER, spans.code[count.row])
+    chosen_op = structure.chosen[count.row]
+
+    def flops(which: BoolArray, values: IntArray) -> IntArray | None:
+        mine = which & chosen_op
+        return forest.inclusive(place_of_op[mine], values[mine]) if count.known else None
+
+    in_backward = np.equal(code_of_op, Code.BACKWARD)
+    dgrad = flops(in_backward & count.split, counts.flops - count.weight)
+    wgrad = flops(in_backward & count.split, count.weight)
+    unsplit = flops(in_backward & ~count.split, counts.flops)
     by_phase = {phase: measured(phase) for phase in _PHASES}
     accumulate, sync = measured(Code.ACCUMULATE), measured(_SYNC)
     everything = np.ones(len(spans.code), bool), np.ones(len(work_code), bool)
     total = _measure_phase(structure, forest, spans, work_place, *everything, None)
+    total = replace(total, flops=flops(np.ones(len(count.row), bool), counts.flops))
     sources = find_module_sources(structure)
     source = "fqn" if structure.modules.qualified else "python_frames"
     rows = []
@@ -130,14 +152,19 @@ def measure(structure: Structure, rank: int | None, stage: int | None) -> tuple[
                 calls=int(by_phase[Code.FORWARD].calls[at]),
                 depth=int(forest.depth[place]),
                 forward=by_phase[Code.FORWARD].at(at),
-                backward=by_phase[Code.BACKWARD].at(at),
+                backward=BackwardTime(
+                    **msgspec.structs.asdict(by_phase[Code.BACKWARD].at(at)),
+                    dgrad_flops=_value(dgrad, at),
+                    wgrad_flops=_value(wgrad, at),
+                    unsplit_flops=_value(unsplit, at),
+                    grad_accumulation_ns=_value(accumulate.busy, at),
+                    grad_accumulation_cpu_ns=int(accumulate.cpu[at]),
+                    grad_sync_ns=_value(sync.busy, at),
+                    grad_sync_cpu_ns=int(sync.cpu[at]),
+                ),
                 recompute=by_phase[Code.RECOMPUTE].at(at),
                 other=by_phase[Code.OTHER].at(at),
                 total=total.at(at),
-                grad_accumulation_ns=_value(accumulate.busy, at),
-                grad_accumulation_cpu_ns=int(accumulate.cpu[at]),
-                grad_sync_ns=_value(sync.busy, at),
-                grad_sync_cpu_ns=int(sync.cpu[at]),
                 defined_at=sources.get(path) if place < len(structure.modules) else None,
             )
         )
@@ -223,6 +250,7 @@ def _measure_phase(
         self_busy=self_busy,
         kernel_ns=kernel_ns,
         kernels=kernels,
+        flops=None,
     )
 
 

@@ -12,18 +12,20 @@ import numpy as np
 from tracetools import trace_file
 from tracetools.attribution.phases import PHASE_OF, Code
 from tracetools.attribution.structure import Structure
+from tracetools.flops.count import FlopCount
 from tracetools.intervals import union_length
+from tracetools.metrics.flop_totals import Counts
 from tracetools.results import UNATTRIBUTED, OpTime
 from tracetools.table import BoolArray, IntArray, Kind
 from tracetools.timeline.subtrees import Subtrees, SubtreeWork
 from tracetools.timeline.tree import module_range_rows, nearest_self_or_ancestor, parents_among
 
 
-def measure(structure: Structure, rank: int | None) -> tuple[OpTime, ...]:
+def measure(structure: Structure, count: FlopCount, counts: Counts, rank: int | None) -> tuple[OpTime, ...]:
     """One row per op name and phase, children included but for self time; GPU figures None without GPU records."""
     is_op = _op_rows(structure)
     ops = structure.tree.order[is_op[structure.tree.order]]
-    lone = _outside_ops(structure, is_op, rank)
+    lone = _outside_ops(structure, is_op, rank, 0 if count.known else None)
     if not len(ops):
         return lone
     keys, group = np.unique(_name_and_phase(structure)[ops], return_inverse=True)
@@ -35,6 +37,7 @@ def measure(structure: Structure, rank: int | None) -> tuple[OpTime, ...]:
     cpu, self_cpu = np.zeros((2, len(keys)), np.int64)
     np.add.at(cpu, group[tops], (structure.tree.end_ns - structure.tree.start_ns)[ops[tops]])
     np.add.at(self_cpu, group[chosen], structure.tree.self_ns[ops[chosen]])
+    flops = _flops(structure, ops, subtrees, group[tops], tops, count, counts) if count.known else None
     busy = kernel_ns = None
     if len(structure.work):
         busy, kernel_ns = _gpu_figures(structure, ops, subtrees, group, np.flatnonzero(outermost), len(keys))
@@ -49,13 +52,31 @@ def measure(structure: Structure, rank: int | None) -> tuple[OpTime, ...]:
             self_cpu_ns=int(self_cpu[at]),
             gpu_busy_ns=None if busy is None else int(busy[at]),
             kernel_ns=None if kernel_ns is None else int(kernel_ns[at]),
+            flops=None if flops is None else int(flops[at]),
         )
         for at in np.unique(group[chosen]).tolist()
     ]
     return tuple(sorted([*result, *lone], key=lambda row: (row.name, row.phase)))
 
 
-def _outside_ops(structure: Structure, is_op: BoolArray, rank: int | None) -> tuple[OpTime, ...]:
+def _flops(
+    structure: Structure,
+    ops: IntArray,
+    subtrees: Subtrees,
+    group: IntArray,
+    tops: IntArray,
+    count: FlopCount,
+    counts: Counts,
+) -> IntArray:
+    """FLOPs per group, of all that counts below its outermost calls. group: of each of `tops`."""
+    position = np.zeros(len(structure.trace.events), np.int64)
+    position[ops] = np.arange(len(ops))
+    total = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    np.add.at(total, group, subtrees.sums(position[count.row], counts.flops)[tops])
+    return total
+
+
+def _outside_ops(structure: Structure, is_op: BoolArray, rank: int | None, flops: int | None) -> tuple[OpTime, ...]:
     """One `(unattributed)` row per phase for GPU work without an op around its launch."""
     work, owner = structure.work, structure.launches.owner
     holder = nearest_self_or_ancestor(structure.tree.parent, is_op)
@@ -76,6 +97,7 @@ def _outside_ops(structure: Structure, is_op: BoolArray, rank: int | None) -> tu
                 self_cpu_ns=0,
                 gpu_busy_ns=union_length(start, end),
                 kernel_ns=int((end - start).sum()),
+                flops=flops,
             )
         )
     return tuple(rows)

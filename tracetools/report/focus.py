@@ -35,12 +35,12 @@ def self_ns(phase: PhaseTime, time: Time) -> int | None:
 
 def grad_accumulation_ns(row: ModuleTime, time: Time) -> int | None:
     """Time of a module's AccumulateGrad work."""
-    return row.grad_accumulation_ns if time is Time.GPU else row.grad_accumulation_cpu_ns
+    return row.backward.grad_accumulation_ns if time is Time.GPU else row.backward.grad_accumulation_cpu_ns
 
 
 def grad_sync_ns(row: ModuleTime, time: Time) -> int | None:
     """Time of communication that starts from AccumulateGrad."""
-    return row.grad_sync_ns if time is Time.GPU else row.grad_sync_cpu_ns
+    return row.backward.grad_sync_ns if time is Time.GPU else row.backward.grad_sync_cpu_ns
 
 
 def ranks_of(analysis: Analysis) -> list[int | None]:
