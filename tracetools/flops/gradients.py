@@ -6,8 +6,11 @@ Of a product [m, k]·[k, n] there are two gradients, each a product itself:
     weight's  [k, m]·[m, n] = [k, n]        or, transposed, [n, m]·[m, k]
 
 so the dimension that is summed away tells them apart: n for the first factor, m for the second. Where m = n strides do:
-torch takes the first factor of the second's gradient transposed. The second factor is the weight, unless the gradient
-that is accumulated next has the size of the first alone; a product of batches has a weight only if one of its size is.
+torch takes the first factor of the second's gradient transposed.
+
+The weight is the second factor in a linear layer. Elsewhere it is the factor that has the size of a gradient which is
+accumulated right after; a product of which neither is (of queries and keys, say) has none. In a trace that shows no
+accumulation it is the second.
 """
 
 from __future__ import annotations
@@ -53,10 +56,13 @@ class Gradient(enum.IntEnum):
 
 
 class _Made(NamedTuple):
-    """A product of a maker: its distinct call, and whether a linear layer ran it, whose weight is the second factor."""
+    """A product of a maker: its distinct call, and whether its weight is its second factor by what ran it.
+
+    That is a linear layer, or a region that was compiled or scripted, whose gradients nothing follows step by step.
+    """
 
     which: int
-    of_linear: bool
+    second_is_weight: bool
 
 
 class _Factor(enum.Flag):
@@ -73,8 +79,8 @@ def split_gradients(structure: Structure, calls: Calls, counted: IntArray, produ
     counted, products: positions in `calls`, of all that count and of those in backward whose formula does not say it.
     """
     node = structure.autograd.inside_node[calls.row[products]]
-    made_by = _products_of_nodes(structure, calls, counted)
     accumulated = accumulated_sizes(structure)
+    made_by = _products_of_nodes(structure, calls, counted, second_is_weight=not accumulated)
     transposed = _first_is_transposed(structure, calls, products)
     result = np.full(len(products), Gradient.UNKNOWN)
     ambiguous = np.zeros(len(products), bool)
@@ -149,7 +155,9 @@ def _first_size(text: str) -> int:
     return math.prod(shapes[0]) if shapes else 0
 
 
-def _products_of_nodes(structure: Structure, calls: Calls, counted: IntArray) -> dict[int, tuple[_Made, ...]]:
+def _products_of_nodes(
+    structure: Structure, calls: Calls, counted: IntArray, *, second_is_weight: bool
+) -> dict[int, tuple[_Made, ...]]:
     """Backward node → the distinct products that its maker ran."""
     autograd = structure.autograd
     tied = autograd.maker >= 0
@@ -158,22 +166,22 @@ def _products_of_nodes(structure: Structure, calls: Calls, counted: IntArray) ->
     rows = calls.row[counted]
     maker = nearest_self_or_ancestor(structure.tree.parent, is_maker)[rows]
     made = np.flatnonzero(maker >= 0)
-    of_linear = _in_linear(structure, rows[made])
+    inner = (maker[made] != rows[made]) | _in_linear(structure, rows[made]) | second_is_weight
     by_maker: dict[int, set[_Made]] = {}
-    for at, *product in zip(maker[made].tolist(), calls.which[counted[made]].tolist(), of_linear, strict=True):
+    for at, *product in zip(maker[made].tolist(), calls.which[counted[made]].tolist(), inner.tolist(), strict=True):
         by_maker.setdefault(at, set()).add(_Made(*product))
     distinct = {row: tuple(sorted(each)) for row, each in by_maker.items()}
     pairs = zip(autograd.node[tied].tolist(), autograd.maker[tied].tolist(), strict=True)
     return {node: distinct[maker] for node, maker in pairs if maker in distinct}
 
 
-def _in_linear(structure: Structure, rows: IntArray) -> list[bool]:
+def _in_linear(structure: Structure, rows: IntArray) -> BoolArray:
     """Whether each product is that of a linear layer: its op lies in `aten::linear`, or in a matmul in one."""
     parent = structure.tree.parent
     linear = structure.trace.named(lambda name: name == "aten::linear")
     outer = parent[rows]
     outermost = np.where(outer >= 0, parent[outer], -1)
-    found: list[bool] = (((outer >= 0) & linear[outer]) | ((outermost >= 0) & linear[outermost])).tolist()
+    found: BoolArray = ((outer >= 0) & linear[outer]) | ((outermost >= 0) & linear[outermost])
     return found
 
 
@@ -189,7 +197,7 @@ def _gradient(
         made = calls.flops[maker.which]
         if made is not None and made.factors is not None:
             factor |= _factor_of(found.factors, made.factors)
-            weights.add(_Factor.SECOND if maker.of_linear else _weight_of(made.factors, sizes))
+            weights.add(_weight_of(made.factors, sizes, maker.second_is_weight))
     if weights == {_Factor.NONE}:
         return Gradient.INPUT, False
     both = factor == _Factor.FIRST | _Factor.SECOND
@@ -216,13 +224,13 @@ def _factor_of(gradient: tuple[Shape, Shape], product: tuple[Shape, Shape]) -> _
     return found
 
 
-def _weight_of(factors: tuple[Shape, Shape], sizes: tuple[int, ...]) -> _Factor:
+def _weight_of(factors: tuple[Shape, Shape], sizes: tuple[int, ...], second_is_weight: bool) -> _Factor:
     first, second = (math.prod(each) for each in factors)
-    if second in sizes:
+    # Batches on both sides are no layer; those of the second alone are experts.
+    is_layer = second_is_weight and 2 in (len(factors[0]), len(factors[1]))
+    if second in sizes or is_layer:
         return _Factor.SECOND
-    if first in sizes:
-        return _Factor.FIRST
-    return _Factor.SECOND if len(factors[1]) == 2 else _Factor.NONE
+    return _Factor.FIRST if first in sizes else _Factor.NONE
 
 
 def _first_is_transposed(structure: Structure, calls: Calls, products: IntArray) -> list[bool | None]:

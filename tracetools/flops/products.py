@@ -5,6 +5,8 @@ Counts are those of the products alone: bias, scale and activation that are fuse
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tracetools.flops.call import OpCall, Shape, Uncountable, elements
 from tracetools.flops.formulas import Flops, built_in
 
@@ -81,7 +83,7 @@ def grouped_mm(call: OpCall) -> Flops:
     a, b = call.shape(0, 2, 3), call.shape(1, 2, 3)
     if len(a) == 3 and len(b) == 3:
         return batched_product(a, b)
-    return product(a[-2:], b[-2:])
+    return replace(product(a[-2:], b[-2:]), factors=(a, b))
 
 
 @built_in("mkldnn::_linear_pointwise", "aten::mkldnn_linear", "aten::_mkldnn_linear")
