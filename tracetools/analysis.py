@@ -13,6 +13,7 @@ from tracetools.errors import NothingReadable, UnreadableTrace, UsageError
 from tracetools.findings import Finding, Severity, sort_key
 from tracetools.flops.convention import CONVENTIONS
 from tracetools.flops.count import count_flops
+from tracetools.flops.formulas import read_formulas
 from tracetools.ingest import TraceInput, read_trace
 from tracetools.metrics import (
     annotation_time,
@@ -43,6 +44,8 @@ def analyze_file(
 
     processes: how many may share the reading of a large file. A structure pass beside a timing pass is read after it.
     """
+    for path in settings.flops:
+        read_formulas(path)
     try:
         trace = read_trace(source, progress, processes)
     except UnreadableTrace as unreadable:

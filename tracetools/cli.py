@@ -22,9 +22,9 @@ from tracetools.findings import Severity
 from tracetools.report import files
 from tracetools.report.names import printable
 from tracetools.report.view import DEFAULT_SECTIONS, MIN_WIDTH, WIDTH, Section, Sort, Time, View
+from tracetools.settings import Settings
 
 if TYPE_CHECKING:
-    from tracetools.engines.serial import Progress
     from tracetools.results import Analysis
 
 STRICT_EXIT: Final = 1
@@ -46,6 +46,14 @@ class Format(enum.StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+class Rules(enum.StrEnum):
+    """By whose rules FLOPs are counted."""
+
+    TORCHTITAN = "torchtitan"
+    MEGATRON = "megatron"
+    FLOPCOUNTER = "flopcounter"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -152,6 +160,19 @@ def analyze(
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Processes to read with. Default: by size.")
     ] = None,
+    convention: Annotated[
+        Rules, typer.Option(help="By whose rules the FLOPs of attention are counted; see docs/flops.md.")
+    ] = Rules.TORCHTITAN,
+    peak: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TYPE=FLOP/S", help="The device's peak, dense, as bf16=989T. Repeatable. Default: as listed for it."
+        ),
+    ] = None,
+    flops: Annotated[
+        list[str] | None,
+        typer.Option("--flops", metavar="FILE", help="Python file that registers FLOP formulas of your own ops."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if any finding is an error.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colour, as with NO_COLOR set.")] = False,
 ) -> int:
@@ -168,6 +189,7 @@ def analyze(
       tracetools analyze traces/ --sort backward --top 10
       tracetools analyze traces/ --module '*/Attention_*'
       tracetools analyze a.json b.json --rank a.json=0 --rank b.json=1
+      tracetools analyze traces/ --peak bf16=989T --convention megatron
       tracetools analyze traces/ --format json > analysis.json
 
     \b
@@ -177,11 +199,23 @@ def analyze(
       2    wrong usage, or nothing could be read
       130  interrupted
     """  # noqa: D301  (the backspace tells typer to keep the lines of a paragraph apart)
+    from tracetools.flops.peaks import parse_peaks
+
     ranks = parse_ranks(rank or [])
     steps = parse_steps(step or [])
     if out is not None:
         files.prepare_folder(out)
-    analysis = _load(paths, steps, ranks, rank_from_name, workers)
+    settings = Settings(
+        steps=steps,
+        ranks=ranks.selected or None,
+        rank_of=ranks.of_file,
+        rank_from_name=rank_from_name,
+        workers=workers,
+        convention=convention.value,
+        peaks=parse_peaks(peak or []),
+        flops=tuple(flops or ()),
+    )
+    analysis = _load(paths, settings)
     view = View(
         sections=tuple(section) if section else DEFAULT_SECTIONS,
         depth=depth,
@@ -245,28 +279,15 @@ def _numbers(text: str, option: str) -> set[int]:
     return found
 
 
-def _load(
-    paths: Sequence[str], steps: Sequence[int] | None, ranks: Ranks, rank_from_name: str | None, workers: int | None
-) -> Analysis:
-    from tracetools.run import load
-
-    def load_with(progress: Progress | None) -> Analysis:
-        return load(
-            paths,
-            steps=steps,
-            ranks=ranks.selected or None,
-            rank_of=ranks.of_file,
-            rank_from_name=rank_from_name,
-            workers=workers,
-            progress=progress,
-        ).analysis
+def _load(paths: Sequence[str], settings: Settings) -> Analysis:
+    from tracetools.run import analyze as load
 
     if not sys.stderr.isatty():
-        return load_with(None)
+        return load(paths, settings).analysis
     from tracetools.report.progress import ProgressBar
 
     with ProgressBar() as bar:
-        return load_with(bar)
+        return load(paths, settings, bar).analysis
 
 
 def _has_error(analysis: Analysis) -> bool:

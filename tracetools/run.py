@@ -15,6 +15,8 @@ from tracetools.analysis import check_steps, reduce_results
 from tracetools.engines import processes, serial
 from tracetools.engines.serial import Progress
 from tracetools.errors import UsageError
+from tracetools.flops.convention import check_choices
+from tracetools.flops.formulas import registered_here
 from tracetools.ingest import TraceInput, estimated_text_bytes, find_inputs
 from tracetools.results import Analysis
 from tracetools.settings import Settings
@@ -106,13 +108,18 @@ def load(
     rank_of: Mapping[str, int] | None = None,
     rank_from_name: str | None = None,
     workers: int | None = None,
+    convention: str = "torchtitan",
+    peaks: Mapping[str, float] | None = None,
+    flops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> Run:
     """Read and analyse the traces of one job.
 
     paths: a folder, files, globs or archives. steps: pool only these steps. ranks: analyse only these ranks.
     rank_of: rank by file, where a file does not say. rank_from_name: regular expression whose first group is the rank.
-    workers: processes; None picks by size, 1 stays in this process.
+    workers: processes; None picks by size, 1 stays in this process. convention: by whose rules FLOPs are counted,
+    "torchtitan", "megatron" or "flopcounter". peaks: FLOP/s of the device by element type, as {"bf16": 989e12}, before
+    those that are listed. flops: Python files that register formulas of further ops.
     Raises UsageError where the request makes no sense, NothingReadable where no file holds a trace.
     """
     if isinstance(paths, (str, os.PathLike)):
@@ -123,16 +130,21 @@ def load(
         rank_of=dict(rank_of or {}),
         rank_from_name=rank_from_name,
         workers=workers,
+        convention=convention,
+        peaks=dict(peaks or {}),
+        flops=tuple(os.fspath(each) for each in ([flops] if isinstance(flops, (str, os.PathLike)) else flops)),
     )
     return analyze(paths, settings, progress)
 
 
 def analyze(paths: Sequence[str | os.PathLike[str]], settings: Settings, progress: Progress | None = None) -> Run:
     """As `load`, with the choices in one value."""
+    check_choices(settings)
     discovery = find_inputs(paths, rank_of=settings.rank_of, rank_from_name=settings.rank_from_name)
     inputs = _chosen(discovery.inputs, settings)
     workers = _workers(inputs, settings)
-    engine = serial.map_ranks if workers == 1 or len(inputs) == 1 else processes.map_ranks
+    alone = workers == 1 or len(inputs) == 1 or registered_here()
+    engine = serial.map_ranks if alone else processes.map_ranks
     analysis = reduce_results(
         engine(inputs, settings, workers, progress), settings, discovery.findings, picked=settings.ranks is not None
     )

@@ -12,7 +12,8 @@ class Settings:
     steps: pool only these steps (None: all that was recorded). ranks: analyse only these ranks.
     rank_of: rank by path or file name, for files that do not say. rank_from_name: a regular expression whose first
     group is the rank. workers: processes to use; None picks by size. convention: by whose rules FLOPs are counted.
-    peaks: FLOP/s of the device by element type, where they are not to be looked up.
+    peaks: FLOP/s of the device by element type, where they are not to be looked up. flops: Python files that register
+    formulas of further ops.
     """
 
     steps: tuple[int, ...] | None = None
@@ -22,3 +23,4 @@ class Settings:
     workers: int | None = None
     convention: str = "torchtitan"
     peaks: dict[str, float] = field(default_factory=dict)
+    flops: tuple[str, ...] = ()

@@ -1,7 +1,19 @@
-"""FLOPs of ops from their recorded shapes: one registry, op → formula. In: `OpCall`. Out: `Flops`."""
+"""FLOPs of ops from their recorded shapes, by one registry, op → formula; `register` adds to it."""
 
-from tracetools.flops import attention, convolutions, products
-from tracetools.flops.call import OpCall, Uncountable
-from tracetools.flops.formulas import Bound, Flops
+from tracetools.flops import attention, convolutions, functions, products
+from tracetools.flops.call import OpCall, Uncountable, elements
+from tracetools.flops.formulas import Bound, Flops, register, unregister
 
-__all__ = ["Bound", "Flops", "OpCall", "Uncountable", "attention", "convolutions", "products"]
+__all__ = [
+    "Bound",
+    "Flops",
+    "OpCall",
+    "Uncountable",
+    "attention",
+    "convolutions",
+    "elements",
+    "functions",
+    "products",
+    "register",
+    "unregister",
+]

@@ -7,9 +7,13 @@ docs/flops.md for what stays between them and these.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
+from tracetools.errors import UsageError
+from tracetools.flops.kernels import Precision
 from tracetools.results import Convention
+from tracetools.settings import Settings
 
 CONVENTIONS: Final = {
     each.name: each
@@ -19,3 +23,15 @@ CONVENTIONS: Final = {
         Convention("flopcounter", causal="full", scores_again=True),
     )
 }
+
+
+def check_choices(settings: Settings) -> None:
+    """Raise UsageError where a convention or a peak is none."""
+    if settings.convention not in CONVENTIONS:
+        known = ", ".join(CONVENTIONS)
+        raise UsageError(f"convention {settings.convention} is not known; choose one of {known}")
+    for dtype, peak in settings.peaks.items():
+        if dtype not in {*Precision}:
+            raise UsageError(f"peak of {dtype}: no such element type; give one of {', '.join(Precision)}")
+        if not 0 < peak < math.inf:
+            raise UsageError(f"peak of {dtype}: {peak:g} FLOP/s is none; give a positive number, as 989e12")

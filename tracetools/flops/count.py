@@ -158,6 +158,8 @@ def _launched_by(structure: Structure, row: IntArray) -> IntArray:
     position = np.full(len(structure.trace.events), -1, np.int64)
     position[row] = np.arange(len(row))
     owner = structure.launches.owner
+    if not len(owner):
+        return np.zeros(0, np.int64)
     holder = np.where(owner >= 0, nearest_self_or_ancestor(structure.tree.parent, position >= 0)[owner], -1)
     return np.where(holder >= 0, position[holder], -1)
 

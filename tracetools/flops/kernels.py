@@ -11,21 +11,18 @@ from typing import Final
 
 _PRODUCT: Final = re.compile(
     r"gemm|gemv|nvjet|xmma|cutlass|cijk|conv|winograd|wgrad|dgrad|sdpa|flash|fmha|attention|attn|mma_|wmma|dot_kernel"
-    r"|matmul|_mm_|bmm_|scudnn|grouped_mm|triton_tem|rnn|lstm|hipblas|rocblas|splitk(?!_?reduce)",
-    re.IGNORECASE,
+    r"|matmul|_mm_|bmm_|scudnn|grouped_mm|triton_tem|rnn|lstm|hipblas|rocblas|splitk(?!_?reduce)"
 )
 _HELPER: Final = re.compile(
     r"splitk_?reduce|reduce_?splitk|reduce_wgrad|_convert_|convert_dq|typeconvert|dot_do_o|im2col|col2im|norm|routing"
-    r"|finalize|reshape_and_cache|offsets|precompute|quantize",
-    re.IGNORECASE,
+    r"|finalize|reshape_and_cache|offsets|precompute|quantize"
 )
 """What goes with a product, or only bears the name of one."""
 _NO_PRODUCT: Final = re.compile(
     r"at::native|at_cuda_detail|at::cuda|elementwise|reduce|softmax|norm|embedding|dropout|adam|multi_tensor|memset"
     r"|memcpy|copy|fill|transpose|permute|index|scatter|gather|cast|quantize|scan|sort|triton_(poi|red|per)_|histogram"
     r"|random|pool|activation|gelu|silu|relu|swiglu|bias|topk|rope|rotary|cross_entropy|::bn_|nllcriterion"
-    r"|nchwtonhwc|nhwctonchw|subtensorop|scalepackedtensor",
-    re.IGNORECASE,
+    r"|nchwtonhwc|nhwctonchw|subtensorop|scalepackedtensor"
 )
 
 
@@ -57,9 +54,9 @@ OF_TYPE: Final[dict[str, Precision]] = {
 """By the recorded element type; `float` is not among them: on a GPU it may be multiplied as TF32."""
 
 _OF_NAME: Final = (
-    (Precision.FP8, re.compile(r"nvjet_[a-z0-9]*qq|e4m3|e5m2|_f8f8|fp8", re.IGNORECASE)),
-    (Precision.TF32, re.compile(r"tf32|s1688|tensorop_s\d*gemm|xf32|_S_MX_", re.IGNORECASE)),
-    (Precision.FP32, re.compile(r"sgemm|simt|ffma|f32f32_f32f32|_S_?B_|_SB_|_scudnn|gemv|winograd|fft", re.IGNORECASE)),
+    (Precision.FP8, re.compile(r"nvjet_[a-z0-9]*qq|e4m3|e5m2|_f8f8|fp8")),
+    (Precision.TF32, re.compile(r"tf32|s1688|tensorop_s\d*gemm|xf32|_s_mx_")),
+    (Precision.FP32, re.compile(r"sgemm|simt|ffma|f32f32_f32f32|_s_?b_|_scudnn|gemv|winograd|fft")),
 )
 
 
@@ -69,12 +66,15 @@ def is_product(name: str) -> bool:
     >>> is_product("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT"), is_product("void at::native::softmax_warp_forward")
     (True, False)
     """
+    name = name.lower()
     return _PRODUCT.search(name) is not None and _HELPER.search(name) is None
 
 
 def is_without_product(name: str) -> bool:
     """Whether a kernel is known to do nothing of the kind, whoever launched it."""
-    return not is_product(name) and (_NO_PRODUCT.search(name) is not None or _HELPER.search(name) is not None)
+    name = name.lower()
+    helps = _HELPER.search(name) is not None
+    return helps or (_NO_PRODUCT.search(name) is not None and _PRODUCT.search(name) is None)
 
 
 def precision_of_kernel(name: str) -> Precision | None:
@@ -83,4 +83,5 @@ def precision_of_kernel(name: str) -> Precision | None:
     >>> precision_of_kernel("ampere_sgemm_128x64_nn"), precision_of_kernel("cutlass_80_tensorop_s1688gemm_128x64")
     (<Precision.FP32: 'fp32'>, <Precision.TF32: 'tf32'>)
     """
+    name = name.lower()
     return next((precision for precision, pattern in _OF_NAME if pattern.search(name)), None)

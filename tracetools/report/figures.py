@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 ABSENT: Final = "–"
 NS_PER_MS: Final = 1_000_000
+_SCALES: Final = ("", "k", "M", "G", "T", "P", "E")
 
 
 def decimals_for(values_ns: Iterable[int | None]) -> int:
@@ -53,6 +55,52 @@ def count(value: int | None) -> str:
     ('12,345', '–')
     """
     return ABSENT if value is None else f"{value:,}"
+
+
+def flops(value: float | None) -> str:
+    """FLOPs, or FLOP/s, to three digits.
+
+    >>> flops(33_554_432), flops(989e12), flops(0), flops(None), flops(999_999)
+    ('33.6M', '989T', '0', '–', '1.00M')
+    """
+    if value is None:
+        return ABSENT
+    if value < 1:
+        return "0"
+    shown = float(f"{value:.3g}")
+    scale = min(max(int(math.log10(shown)) // 3, 0), len(_SCALES) - 1)
+    figure = shown / 1000**scale
+    decimals = 0 if figure >= 100 or not scale else 1 if figure >= 10 else 2
+    return f"{figure:.{decimals}f}{_SCALES[scale]}"
+
+
+def with_unit(value: float, unit: str) -> str:
+    """The same in words.
+
+    >>> with_unit(989e12, "FLOP/s"), with_unit(12, "FLOP")
+    ('989 TFLOP/s', '12 FLOP')
+    """
+    shown = flops(value)
+    number = shown.rstrip("".join(_SCALES))
+    return f"{number} {shown[len(number) :]}{unit}"
+
+
+def rate(flops: int | None, time_ns: int | None) -> float | None:
+    """FLOP/s; None where either is not known, or there is nothing to divide.
+
+    >>> rate(4_521_984, 22_000), rate(0, 5), rate(None, 5)
+    (205544727272.72726, None, None)
+    """
+    return flops / time_ns * 1e9 if flops and time_ns else None
+
+
+def share(value: float | None) -> str:
+    """A share in percent.
+
+    >>> share(0.4149), share(0.0004), share(None)
+    ('41.5', '<0.1', '–')
+    """
+    return ABSENT if value is None else percent(round(value * 1_000_000), 1_000_000)
 
 
 def percent(part: int | None, whole: int | None) -> str:

@@ -33,6 +33,27 @@ class Column:
         return max(cell_len(text) for text in (self.header, *self.cells))
 
 
+def fitting(columns: Sequence[Column], width: int, dispensable: Sequence[str]) -> tuple[list[Column], list[str]]:
+    """Columns that fit when names are cut as short as may be, and the headers left out for it.
+
+    dispensable: headers that may go, first ones first.
+
+    >>> from tracetools.report.names import cut_middle
+    >>> columns = [Column("op", ["aten::mm"], cut_middle), Column("ms", ["1.5"]), Column("kernels", ["12"])]
+    >>> fitting(columns, 20, ["kernels"])[1]
+    ['kernels']
+    """
+    kept, dropped = list(columns), []
+    for header in dispensable:
+        needed = sum(min(each.natural_width(), MIN_NAME_WIDTH) if each.cut else each.natural_width() for each in kept)
+        if needed + len(GAPS[-1]) * (len(kept) - 1) <= width:
+            break
+        if any(each.header == header for each in kept):
+            kept = [each for each in kept if each.header != header]
+            dropped.append(header)
+    return kept, dropped
+
+
 def lay_out(columns: Sequence[Column], width: int) -> list[str]:
     """Header and rows as lines no wider than `width`, as long as the numbers leave room for the names.
 

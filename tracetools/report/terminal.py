@@ -7,13 +7,14 @@ from typing import Final
 
 from tracetools.report.line import Line
 from tracetools.report.sections import annotations as ranges
-from tracetools.report.sections import autograd, findings, gpu, headline, launches, modules, ops, steps
+from tracetools.report.sections import autograd, findings, flops, gpu, headline, launches, modules, ops, steps
 from tracetools.report.view import Section, View
 from tracetools.results import Analysis
 
 RENDERERS: Final[dict[Section, Callable[[Analysis, View], list[Line]]]] = {
     Section.GPU: gpu.render,
     Section.MODULES: modules.render,
+    Section.FLOPS: flops.render,
     Section.STEPS: steps.render,
     Section.OPS: ops.render,
     Section.ANNOTATIONS: ranges.render,

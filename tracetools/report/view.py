@@ -18,6 +18,7 @@ class Section(enum.StrEnum):
 
     GPU = "gpu"
     MODULES = "modules"
+    FLOPS = "flops"
     STEPS = "steps"
     OPS = "ops"
     ANNOTATIONS = "annotations"
@@ -26,7 +27,14 @@ class Section(enum.StrEnum):
     FINDINGS = "findings"
 
 
-DEFAULT_SECTIONS: Final = (Section.GPU, Section.MODULES, Section.STEPS, Section.OPS, Section.FINDINGS)
+DEFAULT_SECTIONS: Final = (
+    Section.GPU,
+    Section.MODULES,
+    Section.FLOPS,
+    Section.STEPS,
+    Section.OPS,
+    Section.FINDINGS,
+)
 
 
 class Sort(enum.StrEnum):
@@ -41,6 +49,7 @@ class Sort(enum.StrEnum):
     CPU = "cpu"
     CALLS = "calls"
     KERNELS = "kernels"
+    FLOPS = "flops"
 
 
 class Time(enum.StrEnum):

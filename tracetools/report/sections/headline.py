@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from typing import Final
 
 from tracetools.report import focus
-from tracetools.report.figures import decimals_for, milliseconds, percent, plural, ranges, rank_name
+from tracetools.report.figures import (
+    decimals_for,
+    flops,
+    milliseconds,
+    percent,
+    plural,
+    ranges,
+    rank_name,
+    share,
+    with_unit,
+)
 from tracetools.report.layout import wrap
 from tracetools.report.line import Line, Style, plain
 from tracetools.report.names import cut_middle, cut_path, printable
 from tracetools.report.view import Time, View
-from tracetools.results import OPTIMIZER, Analysis, ModuleTime
+from tracetools.results import OPTIMIZER, Analysis, ModuleTime, RankFlops
 
 _PHASES: Final = ("forward", "backward", "recompute")
 _CLOCK: Final = {Time.GPU: "GPU busy time", Time.CPU: "CPU time"}
@@ -22,7 +32,11 @@ def render(analysis: Analysis, view: View) -> list[Line]:
     time = focus.time_of(analysis.modules, view.time)
     rank = focus.busiest_rank(analysis, time)
     modules = focus.modules_of(analysis, rank)
-    answers = [*_costliest(modules, rank, time, view.width), *_shares(analysis, modules, rank, time)]
+    answers = [
+        *_costliest(modules, rank, time, view.width),
+        *_shares(analysis, modules, rank, time),
+        *_flops(analysis, rank),
+    ]
     return [
         *plain(wrap(_what_was_read(analysis), view.width)),
         *_not_read(analysis, view.width),
@@ -111,6 +125,28 @@ def _beside_wall(analysis: Analysis, rank: int | None, recorded_ns: int) -> str:
         return ""
     shown = [milliseconds(value, decimals_for([value])) for value in (recorded_ns, sum(walls))]
     return f" ({shown[0]} ms of spans over all threads, in steps of {shown[1]} ms)"
+
+
+def _flops(analysis: Analysis, rank: int | None) -> list[str]:
+    """What the rank computed, and how much of the device that used."""
+    row = next((each for each in analysis.flops.by_rank if each.rank == rank and each.total), None)
+    if row is None:
+        return []
+    parts = {"forward": row.forward, "input gradients": row.dgrad, "weight gradients": row.wgrad}
+    parts |= {"unsplit gradients": row.unsplit, "recompute": row.recompute, "optimizer": row.optimizer}
+    listed = ", ".join(f"{part} {flops(value)}" for part, value in (parts | {"other": row.other}).items() if value)
+    sentences = [f"{rank_name(rank).capitalize()} computed {with_unit(row.total or 0, 'FLOP')}: {listed}"]
+    if analysis.flops.mfu is not None:
+        peaks = ", ".join(f"{with_unit(each.flop_per_s, 'FLOP/s')} in {each.dtype}" for each in analysis.flops.peak)
+        utilization = f"MFU {share(analysis.flops.mfu)}%, HFU {share(analysis.flops.hfu)}%"
+        sentences.append(f"{utilization} of {peaks}{_known(row)}")
+    return sentences
+
+
+def _known(row: RankFlops) -> str:
+    """How much of the compute time the FLOPs are of, where not of all."""
+    known, whole = row.known_kernel_ns, row.compute_kernel_ns
+    return f"; FLOPs are known for {percent(known, whole)}% of compute kernel time" if known != whole else ""
 
 
 def _outside_phases(modules: Sequence[ModuleTime], time: Time) -> dict[str, int]:

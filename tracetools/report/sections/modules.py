@@ -10,18 +10,20 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from tracetools.report import focus
-from tracetools.report.figures import ABSENT, count, decimals_for, milliseconds, percent, rank_name
-from tracetools.report.layout import Column, lay_out, wrap
+from tracetools.report.figures import ABSENT, count, decimals_for, flops, milliseconds, percent, rank_name, rate
+from tracetools.report.layout import Column, fitting, lay_out, wrap
 from tracetools.report.line import Line, note, plain, title
 from tracetools.report.names import cut_path, printable
 from tracetools.report.view import Sort, Time, View
-from tracetools.results import Analysis, ModuleTime
+from tracetools.results import Analysis, ModuleTime, PhaseTime
 
 _ROWS: Final = 40
 _SCREEN: Final = 25
 _RANKS: Final = 16
 _DEEPEST: Final = 4
 _CLOCK: Final = {Time.GPU: "GPU busy ms", Time.CPU: "CPU ms"}
+_DISPENSABLE: Final = ("kernels", "grad_acc", "grad_sync", "self", "calls")
+"""Columns that may go where the page is narrow, first ones first."""
 
 
 def render(analysis: Analysis, view: View) -> list[Line]:
@@ -49,8 +51,17 @@ def _one_rank(modules: Sequence[ModuleTime], rank: int | None, view: View) -> li
     depth = _depth(matching, view)
     by_depth = [row for row in matching if row.depth <= depth]
     shown = _chosen(by_depth, time, view)
-    table = lay_out(_columns(shown, modules, time, view), view.width)
-    return [heading, *plain(table), *_left_out(shown, by_depth, matching, modules, depth, view)]
+    columns, dropped = fitting(_columns(shown, modules, time, view), view.width, _DISPENSABLE)
+    notes = [*_left_out(shown, by_depth, matching, modules, depth, view), *_narrow(dropped)]
+    return [
+        heading,
+        *plain(lay_out(columns, view.width)),
+        *[note(line) for text in notes for line in wrap(text, view.width)],
+    ]
+
+
+def _narrow(dropped: Sequence[str]) -> list[str]:
+    return [f"Hidden columns: {', '.join(dropped)} (a wider terminal, or COLUMNS=160, shows them)"] if dropped else []
 
 
 def _order(view: View) -> str:
@@ -89,6 +100,7 @@ _SORT_KEYS: Final[dict[Sort, Callable[[ModuleTime, Time], int | None]]] = {
     Sort.CPU: lambda row, time: row.total.cpu_ns,
     Sort.CALLS: lambda row, time: row.calls,
     Sort.KERNELS: lambda row, time: row.total.kernels,
+    Sort.FLOPS: lambda row, time: row.total.flops,
 }
 
 
@@ -111,11 +123,27 @@ def _columns(rows: Sequence[ModuleTime], of_rank: Sequence[ModuleTime], time: Ti
         times("grad_sync", lambda row: focus.grad_sync_ns(row, time)),
         times("CPU", lambda row: row.total.cpu_ns),
         Column("kernels", [count(row.total.kernels) for row in rows]),
+        *_flops_columns(rows, time),
     ]
     empty = _empty_columns(of_rank, time)
     if time is Time.CPU or view.sort is not Sort.CPU:
         empty.append("CPU")
     return [column for column in columns if column.header not in empty]
+
+
+def _flops_columns(rows: Sequence[ModuleTime], time: Time) -> list[Column]:
+    """FLOPs of forward and backward, and per second of the time shown for them."""
+    phases: dict[str, list[PhaseTime]] = {
+        "fwd": [row.forward for row in rows],
+        "bwd": [row.backward for row in rows],
+    }
+    return [
+        *(Column(f"{name} FLOP", [flops(each.flops) for each in phase]) for name, phase in phases.items()),
+        *(
+            Column(f"{name} /s", [flops(rate(each.flops, focus.inclusive_ns(each, time))) for each in phase])
+            for name, phase in phases.items()
+        ),
+    ]
 
 
 def _empty_columns(rows: Sequence[ModuleTime], time: Time) -> list[str]:
@@ -126,6 +154,8 @@ def _empty_columns(rows: Sequence[ModuleTime], time: Time) -> list[str]:
         "grad_sync": any(focus.grad_sync_ns(row, time) for row in rows),
         "kernels": any(row.total.kernels for row in rows),
     }
+    held["fwd FLOP"] = held["fwd /s"] = any(row.forward.flops for row in rows)
+    held["bwd FLOP"] = held["bwd /s"] = any(row.backward.flops for row in rows)
     return [header for header, holds in held.items() if not holds]
 
 
@@ -145,7 +175,7 @@ def _left_out(
     modules: Sequence[ModuleTime],
     depth: int,
     view: View,
-) -> list[Line]:
+) -> list[str]:
     """What the table does not show, and the option that shows it."""
     notes = []
     if deeper := len(matching) - len(by_depth):
@@ -155,7 +185,7 @@ def _left_out(
     sentences = [f"Hidden rows: {', '.join(notes)}"] if notes else []
     if view.module is not None:
         sentences.append(f"Only paths like {printable(view.module)}: {len(matching)} of {len(modules)} rows")
-    return [note(line) for text in sentences for line in wrap(text, view.width)]
+    return sentences
 
 
 def _all_ranks(analysis: Analysis, ranks: Sequence[int | None], view: View) -> list[Line]:

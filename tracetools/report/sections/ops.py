@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tracetools.report import focus
-from tracetools.report.figures import count, decimals_for, milliseconds, plural, rank_name
-from tracetools.report.layout import Column, lay_out
+from tracetools.report.figures import count, decimals_for, flops, milliseconds, plural, rank_name, rate
+from tracetools.report.layout import Column, fitting, lay_out
 from tracetools.report.line import Line, note, plain, title
 from tracetools.report.names import cut_middle, printable
 from tracetools.report.view import Time, View
@@ -16,6 +16,7 @@ from tracetools.results import Analysis, OpTime
 _ROWS: Final = 10
 _WRAPPER: Final = "autograd::engine::evaluate_function: "
 _NEARLY_ALL: Final = 0.9
+_DISPENSABLE: Final = ("self CPU", "kernel sum")
 _FIELDS: Final = {
     "CPU": "cpu_ns",
     "self CPU": "self_cpu_ns",
@@ -36,7 +37,7 @@ def render(analysis: Analysis, view: View) -> list[Line]:
     order = "GPU busy time" if time is Time.GPU else "self CPU time"
     lines = [
         title(f"Ops · {rank_name(rank)} · ms · costliest first by {order}"),
-        *plain(lay_out(_columns(shown), view.width)),
+        *plain(lay_out(fitting(_columns(shown, time), view.width, _DISPENSABLE)[0], view.width)),
     ]
     if len(shown) < len(rows):
         lines.append(note(f"{len(rows) - len(shown)} cheaper rows are hidden; --top {len(rows)} shows all"))
@@ -69,7 +70,7 @@ def _cost(row: OpTime, time: Time) -> int:
     return (row.gpu_busy_ns or 0) if time is Time.GPU else row.self_cpu_ns
 
 
-def _columns(rows: Sequence[OpTime]) -> list[Column]:
+def _columns(rows: Sequence[OpTime], time: Time) -> list[Column]:
     columns = [
         Column("op", [printable(row.name) for row in rows], cut_middle),
         Column("phase", [row.phase.value for row in rows]),
@@ -78,4 +79,8 @@ def _columns(rows: Sequence[OpTime]) -> list[Column]:
     for header, field in _FIELDS.items():
         values = [getattr(row, field) for row in rows]
         columns.append(Column(header, [milliseconds(value, decimals_for(values)) for value in values]))
+    if any(row.flops for row in rows):
+        times = [_inclusive(row, time) for row in rows]
+        columns.append(Column("FLOP", [flops(row.flops) for row in rows]))
+        columns.append(Column("/s", [flops(rate(row.flops, spent)) for row, spent in zip(rows, times, strict=True)]))
     return columns
