@@ -102,7 +102,8 @@ def test_the_same_input_gives_the_same_bytes(trace: Path) -> None:
 def test_out_writes_the_document_and_tables(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "made" / "here"
     done = tool("analyze", trace, "--out", out)
-    names = ["analysis.json", "annotations.csv", "gpu.csv", "modules.csv", "ops.csv", "steps.csv"]
+    tables = "annotations flops_by_rank flops_by_step flops_uncounted gpu modules ops steps"
+    names = ["analysis.json", *(f"{name}.csv" for name in tables.split())]
     assert done.returncode == 0
     assert sorted(path.name for path in out.iterdir()) == names
     assert (out / "analysis.json").read_text() == tool("analyze", trace, "--format", "json").stdout
@@ -187,7 +188,7 @@ def test_an_ascii_terminal_gets_an_approximation(trace: Path) -> None:
 def test_an_interrupt_is_exit_130() -> None:
     code = (
         "import tracetools.run, time\n"
-        "tracetools.run.load = lambda *a, **k: (print('started', flush=True), time.sleep(60))\n"
+        "tracetools.run.analyze = lambda *a, **k: (print('started', flush=True), time.sleep(60))\n"
         "from tracetools.cli import main\nmain(['analyze', 'x'])\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -134,10 +134,19 @@ def test_every_field_of_the_document_is_explained(section: str) -> None:
     assert fields_of(row) <= explained, fields_of(row) - explained
 
 
+def test_figures_of_flops_are_explained() -> None:
+    text = (ROOT / "docs" / "output.md").read_text(encoding="utf-8")
+    chapter = text[text.index("## `flops`") : text.index("## `findings`")]
+    explained = set(re.findall(r"`([a-z_0-9]+)`", chapter))
+    rows = results.FlopsSection, results.RankFlops, results.StepFlops, results.UncountedOp, results.Convention
+    for row in (*rows, results.Peak):
+        assert fields_of(row) - {"step"} <= explained, fields_of(row) - explained
+
+
 def test_figures_of_a_phase_are_explained() -> None:
     text = (ROOT / "docs" / "output.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"`([a-z_0-9]+)`", text))
-    assert fields_of(results.PhaseTime) | fields_of(results.RunAhead) | fields_of(Finding) <= explained
+    assert fields_of(results.BackwardTime) | fields_of(results.RunAhead) | fields_of(Finding) <= explained
     assert {severity.value for severity in Severity} <= explained
 
 

@@ -87,7 +87,7 @@ def survives(path: Path) -> bool:
     except UnreadableTrace:
         return False
     check(trace)
-    analysis = reduce_results([analyze_trace(trace, source, Settings())])
+    analysis = reduce_results([analyze_trace(trace, source, Settings())], Settings())
     check_invariants(analysis)
     assert not UNPRINTABLE.search(terminal.render(analysis, View(sections=tuple(Section))))
     return True

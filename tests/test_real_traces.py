@@ -10,6 +10,7 @@ import functools
 import gzip
 import os
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -174,3 +175,22 @@ def test_packed_and_plain_files_read_alike(path: Path, tmp_path: Path):
     unpacked, packed = tracetools.load(plain).analysis, analyse(path)
     for section in ("modules", "ops", "annotations", "autograd", "steps", "gpu", "launches"):
         assert msgspec.json.encode(getattr(unpacked, section)) == msgspec.json.encode(getattr(packed, section)), section
+
+
+@pytest.mark.parametrize("path", named())
+def test_flops_are_reasonable(path: Path, record_property: Callable[[str, object], None]) -> None:
+    """No op does more than its device can, unless a finding says so; how much of the time the count covers is told."""
+    analysis = analyse(path)
+    for row in analysis.flops.by_rank:
+        share = (row.known_kernel_ns or 0) / row.compute_kernel_ns if row.compute_kernel_ns else None
+        record_property("known_share", share)
+        print(f"{path.name}: FLOPs {row.total}, known for {share}")
+        uncounted = sum(each.kernel_ns or 0 for each in analysis.flops.uncounted if each.rank == row.rank)
+        assert uncounted == (row.compute_kernel_ns or 0) - (row.known_kernel_ns or 0)
+    peaks = {peak.dtype: peak.flop_per_s for peak in analysis.flops.peak}
+    fastest = max(peaks.values(), default=None)
+    if fastest is None or any(finding.rule == "above_peak" for finding in analysis.findings):
+        return
+    for op in analysis.ops:
+        if op.flops and op.kernel_ns and op.name.startswith("aten::"):
+            assert op.flops / op.kernel_ns * 1e9 <= 1.05 * fastest, op

@@ -18,7 +18,7 @@ from tracetools.errors import UsageError
 from tracetools.flops.convention import check_choices
 from tracetools.flops.formulas import registered_here
 from tracetools.ingest import TraceInput, estimated_text_bytes, find_inputs
-from tracetools.results import Analysis
+from tracetools.results import Analysis, RankFlops, StepFlops, UncountedOp
 from tracetools.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,6 +65,18 @@ class Run:
         """One row per forward op, backward node and rank; see `results.AutogradLink`."""
         return self._table("autograd")
 
+    def flops(self) -> pd.DataFrame:
+        """One row per rank: FLOPs by what they were for, MFU and HFU; see `results.RankFlops`."""
+        return self._frame(self._rows["flops"]["by_rank"], _type_columns(RankFlops))
+
+    def flops_by_step(self) -> pd.DataFrame:
+        """One row per rank and step; see `results.StepFlops`."""
+        return self._frame(self._rows["flops"]["by_step"], _type_columns(StepFlops))
+
+    def uncounted(self) -> pd.DataFrame:
+        """One row per rank and op whose FLOPs are not known; see `results.UncountedOp`."""
+        return self._frame(self._rows["flops"]["uncounted"], _type_columns(UncountedOp))
+
     def steps(self) -> pd.DataFrame:
         """One row per training step and rank; see `results.StepTime`."""
         return self._table("steps")
@@ -91,11 +103,14 @@ class Run:
         return built
 
     def _table(self, section: str) -> pd.DataFrame:
+        return self._frame(self._rows[section], _columns_of(section))
+
+    def _frame(self, nested: Sequence[dict[str, Any]], empty: list[str]) -> pd.DataFrame:
+        """empty: columns where there is no row."""
         import pandas as pd
 
-        rows = [_flat(row) for row in self._rows[section]]
-        columns = list(rows[0]) if rows else _columns_of(section)
-        table = pd.DataFrame(rows, columns=columns)
+        rows = [_flat(row) for row in nested]
+        table = pd.DataFrame(rows, columns=list(rows[0]) if rows else empty)
         # Nullable types keep integers exact beside missing figures.
         return table.convert_dtypes(convert_string=False, convert_floating=False)
 

@@ -138,6 +138,38 @@ def test_fused_attention_of_the_cpu(causal: bool, groups: int, tmp_path: Path) -
     assert row.model == each * 3
 
 
+class Worked(nn.Module):
+    """The model of docs/flops.md: no biases, norms without weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(64, 32)
+        layers = [((32, 96), (32, 32), (32, 128), (128, 32)) for _ in range(2)]
+        self.layers = nn.ModuleList([nn.ModuleList([nn.Linear(*size, bias=False) for size in each]) for each in layers])
+        self.head = nn.Linear(32, 64, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(tokens)
+        for qkv, out, up, down in self.layers:
+            heads = qkv(functional.rms_norm(x, (32,))).view(2, 16, 3, 4, 8).permute(2, 0, 3, 1, 4)
+            mixed = functional.scaled_dot_product_attention(*heads, is_causal=True)
+            x = x + out(mixed.transpose(1, 2).reshape(2, 16, 32))
+            x = x + down(functional.gelu(up(functional.rms_norm(x, (32,)))))
+        return self.head(x)
+
+
+def test_one_model_by_all_conventions(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "flops.md").read_text(encoding="utf-8")
+    record((Worked(), (torch.randint(0, 64, (2, 16)),)), tmp_path / "trace.json")
+    for convention in ("torchtitan", "megatron", "flopcounter"):
+        row = flops(tracetools.load(tmp_path / "trace.json", convention=convention).analysis)
+        figures = row.forward, (row.dgrad or 0) + (row.wgrad or 0), row.model, row.executed
+        assert f"| `{convention}` | {' | '.join(map(str, figures))} |" in text
+    weights = sum(each.numel() for each in Worked().parameters()) - 64 * 32
+    assert 6 * weights * 32 + 12 * 2 * 32 * 16 * 32 == 5_505_024
+    assert 6 * weights * 32 + 3 * 131_072 // 2 == 5_308_416
+
+
 def test_products_of_groups(tmp_path: Path) -> None:
     """2·rows·K·N whatever the split, forward and both gradients; torch's counter does not know this op."""
     rows = torch.randn(32, 16, dtype=torch.bfloat16, requires_grad=True)

@@ -60,7 +60,10 @@ def test_tables_flatten_nested_figures_and_leave_absent_cells_empty() -> None:
 
 def test_every_table_has_a_header_even_without_rows() -> None:
     empty = tables.render(made.analysis())
-    assert set(empty) == {"modules.csv", "ops.csv", "annotations.csv", "steps.csv", "gpu.csv"}
+    assert set(empty) == {
+        *(f"{name}.csv" for name in ("modules", "ops", "annotations", "steps", "gpu")),
+        *(f"flops_{name}.csv" for name in ("by_rank", "by_step", "uncounted")),
+    }
     assert all(text.count("\n") == 1 for text in empty.values())
 
 

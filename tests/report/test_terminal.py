@@ -67,8 +67,8 @@ def test_an_absent_figure_is_a_dash_and_never_zero() -> None:
 
 
 def test_the_tree_shows_bracketed_rows_and_indents_submodules() -> None:
-    names = [line.split("  ")[0] or line.strip().split(" ")[0] for line in rows(rendered(made.gpu_run()), "Modules")]
-    assert names == ["module", "GPT_0", "Block_0", "Linear_0", "Block_1", "(unattributed)", "(optimizer)"]
+    names = [line.split()[0] for line in rows(rendered(made.gpu_run()), "Modules")]
+    assert names == ["module", "GPT_0", "Block_0", "Linear_0", "Block_1", "(unattributed)", "(optimizer)", "Hidden"]
 
 
 def test_depth_says_what_it_hides() -> None:
@@ -85,7 +85,13 @@ def test_top_keeps_the_costliest_and_says_how_many_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("sort", "first"),
-    [(Sort.BACKWARD, "GPT_0"), (Sort.SELF, "GPT_0/Block_1"), (Sort.CPU, "GPT_0"), (Sort.KERNELS, "GPT_0")],
+    [
+        (Sort.BACKWARD, "GPT_0"),
+        (Sort.SELF, "GPT_0/Block_1"),
+        (Sort.CPU, "GPT_0"),
+        (Sort.KERNELS, "GPT_0"),
+        (Sort.FLOPS, "GPT_0"),
+    ],
 )
 def test_sort_lists_whole_paths_largest_first(sort: Sort, first: str) -> None:
     assert rows(rendered(made.gpu_run(), sort=sort), "Modules")[1].split()[0] == first

@@ -76,7 +76,7 @@ def count_flops(structure: Structure) -> FlopCount:
     stopped = find_never_ran(structure, calls.row[kept])
     ran = kept[~stopped]
     functions = count_function_gradients(structure, calls, ran)
-    row = np.concatenate([calls.row[ran], functions.node])
+    row = np.concatenate([calls.row[ran], functions.row])
     # A function's gradients are in the sizes and types of its forward.
     which = calls.which[ran][np.concatenate([np.arange(len(ran)), functions.forward])]
     table = np.concatenate([_table(calls.flops)[calls.which[ran]], _table(functions.flops)])
@@ -126,7 +126,7 @@ def _gathered(
     """Per op, how many times its own rows it multiplies; a function's backward as its forward."""
     factor = np.ones(len(row), np.int64)
     is_layer = np.array([call.name in LAYERS for call in calls.call] or [False])
-    forward = len(row) - len(functions.node)
+    forward = len(row) - len(functions.row)
     layers = np.flatnonzero(is_layer[which[:forward]])
     if not len(layers):
         return factor

@@ -48,15 +48,20 @@ def measure_coverage(structure: Structure, counted: IntArray) -> Coverage:
     name = trace.events.name[work.row]
     op = _innermost_op(structure)
     products, harmless = (_named(structure, name, test) for test in (is_product, is_without_product))
-    of_torch = op >= 0
-    of_torch[of_torch] = trace.named(lambda each: each.startswith(("aten::", "autograd::")))[op[of_torch]]
-    covered = (counted >= 0) | harmless | (of_torch & ~products)
+    known_op = op >= 0
+    known_op[known_op] = trace.named(_has_no_other_product)[op[known_op]]
+    covered = (counted >= 0) | harmless | (known_op & ~products)
     missed = np.flatnonzero(kernels & ~covered)
     return Coverage(
         int(length[kernels].sum()),
         int(length[kernels & covered].sum()),
         _by_op(structure, missed, op[missed], length[missed]),
     )
+
+
+def _has_no_other_product(op: str) -> bool:
+    """Whether kernels of an op without a formula are known by their names: torch's own, and Triton's pointwise ones."""
+    return op.startswith(("aten::", "autograd::", "triton_poi_", "triton_red_", "triton_per_"))
 
 
 def _named(structure: Structure, name: npt.NDArray[np.integer], test: Callable[[str], bool]) -> BoolArray:

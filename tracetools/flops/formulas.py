@@ -114,7 +114,7 @@ def read_formulas(path: str) -> None:
         runpy.run_path(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}; give a Python file that registers formulas") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"{path}: it failed ({type(error).__name__}: {error}); mend it, or leave out --flops"
         ) from error

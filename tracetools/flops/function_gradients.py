@@ -23,18 +23,20 @@ from tracetools.flops.functions import ATTENTION, LAYERS, Product, attention
 from tracetools.flops.gradients import accumulated_sizes
 from tracetools.flops.kernels import is_product
 from tracetools.table import IntArray
+from tracetools.timeline.autograd import NODE_PREFIX
 from tracetools.timeline.gpu_work import Work
 from tracetools.timeline.tree import nearest_self_or_ancestor
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionGradients:
-    """Backward nodes of counted functions.
+    """Backward of counted functions.
 
-    node: their rows. forward: position of the function's call in `counted`. flops: what each node did.
+    row: of the op inside each of their nodes. forward: position of the function's call in `counted`. flops: what each
+    node did.
     """
 
-    node: IntArray
+    row: IntArray
     forward: IntArray
     flops: tuple[Flops, ...]
 
@@ -60,7 +62,21 @@ def count_function_gradients(structure: Structure, calls: Calls, counted: IntArr
         gradients_of(calls.call[which], kernels.get(at, 0), accumulated.get(at, ()))
         for at, which in zip(node.tolist(), calls.which[counted[forward]].tolist(), strict=True)
     )
-    return FunctionGradients(node, forward, flops)
+    return FunctionGradients(_ops_in(structure, node), forward, flops)
+
+
+def _ops_in(structure: Structure, node: IntArray) -> IntArray:
+    """The op that the engine evaluates in each node, which bears the node's name; the node where there is none."""
+    order, parent = structure.tree.order, structure.tree.parent
+    position = np.zeros(len(parent), np.int64)
+    position[order] = np.arange(len(order))
+    inner = order[np.minimum(position[node] + 1, len(order) - 1)]
+    strings, name = structure.trace.strings, structure.trace.events.name
+    same = [
+        strings[outer] == NODE_PREFIX + strings[within]
+        for outer, within in zip(name[node].tolist(), name[inner].tolist(), strict=True)
+    ]
+    return np.where((parent[inner] == node) & np.array(same, bool), inner, node)
 
 
 def gradients_of(call: OpCall, kernels: int, accumulated: Sequence[int]) -> Flops:

@@ -43,15 +43,17 @@ def linear(call: OpCall) -> tuple[Product, ...]:
     wide = _matrices(call)
     last = wide[0][-1] if wide else 0
     fitting = [shape for shape in wide if shape[-1] == last]
-    distinct = sorted(set(fitting), key=lambda shape: (len(shape), fitting.index(shape)))
+    # Of two matrices the one that is listed more often is the weight: of several experts, or kept in FP8 besides.
+    distinct = sorted(set(fitting), key=lambda shape: (len(shape), -fitting.count(shape), fitting.index(shape)))
     if len(distinct) == 1 and len(fitting) > 1:
         distinct *= 2
     if len(distinct) != 2 or len(distinct[0]) != 2:
         raise Uncountable("no weight and activation that fit")
     first, second = distinct
-    # Of two matrices the bias tells which is the weight, which matters for its number of elements only.
+    # Else the bias tells; it matters for the number of elements only.
     biased = {shape[0] for shape in call.shapes if is_shape(shape) and len(shape) == 1}
-    weight = second if len(second) == 2 and second[0] in biased and first[0] not in biased else first
+    by_bias = len(second) == 2 and second[0] in biased and first[0] not in biased
+    weight = second if by_bias and fitting.count(first) == 1 else first
     rows = elements(first[:-1]) * elements(second[:-1])
     return (Product(2 * rows * last, elements(weight)),)
 

@@ -40,7 +40,7 @@ def fitting(columns: Sequence[Column], width: int, dispensable: Sequence[str]) -
 
     >>> from tracetools.report.names import cut_middle
     >>> columns = [Column("op", ["aten::mm"], cut_middle), Column("ms", ["1.5"]), Column("kernels", ["12"])]
-    >>> fitting(columns, 20, ["kernels"])[1]
+    >>> fitting(columns, 18, ["kernels"])[1]
     ['kernels']
     """
     kept, dropped = list(columns), []

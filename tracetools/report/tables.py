@@ -5,12 +5,23 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final, get_type_hints
 
 import msgspec
 
 from tracetools.report.names import cell
-from tracetools.results import Analysis, AnnotationTime, GpuTime, ModuleTime, OpTime, StepTime
+from tracetools.results import (
+    Analysis,
+    AnnotationTime,
+    GpuTime,
+    ModuleTime,
+    OpTime,
+    RankFlops,
+    StepFlops,
+    StepTime,
+    UncountedOp,
+)
 
 _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "modules": ModuleTime,
@@ -18,12 +29,18 @@ _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "annotations": AnnotationTime,
     "steps": StepTime,
     "gpu": GpuTime,
+    "flops.by_rank": RankFlops,
+    "flops.by_step": StepFlops,
+    "flops.uncounted": UncountedOp,
 }
 
 
 def render(analysis: Analysis) -> dict[str, str]:
     """File name → content. Nested figures are joined by an underscore: `forward_cpu_ns`; an absent one is empty."""
-    return {f"{section}.csv": _table(row_type, getattr(analysis, section)) for section, row_type in _SECTIONS.items()}
+    return {
+        f"{section.replace('.', '_')}.csv": _table(row_type, attrgetter(section)(analysis))
+        for section, row_type in _SECTIONS.items()
+    }
 
 
 def _table(row_type: type[msgspec.Struct], rows: tuple[msgspec.Struct, ...]) -> str:
