@@ -36,7 +36,7 @@ from collectors.launcher import find_process
 from collectors.models import named_models
 from collectors.options import Options
 from collectors.profilers import ProfilerWatch, activities, has_memory, has_stacks, new_profiler
-from collectors.termination import Terminated, die_of_sigterm, sigterm_unwinds
+from collectors.termination import Terminated, Termination, die_of_sigterm
 from collectors.training_steps import StepEnds
 from tracetools.trace_file import METADATA_KEY, Pass
 
@@ -85,6 +85,7 @@ class Collection:
         self._instrumentation = Instrumentation(options, process, None if model is None else named_models(model))
         self._step_ends = StepEnds(self._step_was_found)
         self._watch = ProfilerWatch(self._make_way)
+        self._termination = Termination(self._save)
         self._around = ExitStack()
         self._windows = _windows(options)
         self._state = _State.WAITING
@@ -110,7 +111,7 @@ class Collection:
         self._folder.claim(self._options.overwrite)
         if len(activities()) == 1:
             self._journal.say_for_all("no GPU is at hand: only the CPU is recorded")
-        self._around.enter_context(sigterm_unwinds())
+        self._around.enter_context(self._termination.watching())
         self._around.enter_context(self._watch.watching())
         self._step_ends.start()
         self._around.callback(self._step_ends.stop)
@@ -123,7 +124,7 @@ class Collection:
     ) -> None:
         if not self.done:
             self._guarded(lambda: self._end(_ended_by(error)))
-        if isinstance(error, Terminated):
+        if isinstance(error, Terminated) or self._termination.unwinds:
             die_of_sigterm()
 
     def _say_if_nobody_records(self) -> None:
@@ -133,7 +134,7 @@ class Collection:
 
     def step(self) -> None:
         """A training step has ended. From the first call on, only these calls count."""
-        if self.done:
+        if self._ends_here():
             return
         if self._found_by != "step()":
             self._found_by = "step()"
@@ -143,7 +144,7 @@ class Collection:
         self._guarded(self._next_step)
 
     def _step_was_found(self) -> None:
-        if self.done:
+        if self._ends_here():
             return
         if _inside_backward():
             # Starting or stopping a profiler there ends the process.
@@ -154,27 +155,40 @@ class Collection:
             self._found_by = self._step_ends.found_by
             self._guarded(self._next_step)
 
+    def _ends_here(self) -> bool:
+        """Whether steps count no more. A script that caught SIGTERM and trains on dies of it at its next step."""
+        if not self.done and self._termination.unwinds:
+            self._save()
+            die_of_sigterm()
+        return self.done
+
+    def _save(self) -> None:
+        """Write what there is, as far as this can be done where the signal has come."""
+        if not (self.done or _inside_backward()):
+            self._guarded(lambda: self._end("SIGTERM came"))
+
     def _guarded(self, act: Callable[[], None]) -> None:
         """Nothing that fails here may end a training."""
-        try:
-            act()
-        except Exception as error:
-            fact = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-            self._journal.say(f"nothing more is recorded ({fact}); the training goes on")
-            # What failed may fail again while it is taken down.
-            with suppress(Exception):
-                self._drop_profiler()
-            with suppress(Exception):
-                self._leave()
+        with self._termination.held_back():
+            try:
+                act()
+            except Exception as error:
+                fact = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+                self._journal.say(f"nothing more is recorded ({fact}); the training goes on")
+                # What failed may fail again while it is taken down.
+                with suppress(Exception):
+                    self._drop_profiler()
+                with suppress(Exception):
+                    self._leave()
 
     def _leave(self) -> None:
-        """The model, the frameworks and the signal as they were, and the manifest written."""
+        """The model and the frameworks as they were, the manifest written, the signal as it was."""
         self._state = _State.ENDED
-        try:
-            self._instrumentation.take_off()
-            self._around.close()
-        finally:
-            self._write_manifest()
+        # Backwards, and each whatever became of those before: the signal last, or it could end the manifest.
+        with ExitStack() as last:
+            last.callback(self._around.close)
+            last.callback(self._write_manifest)
+            last.callback(self._instrumentation.take_off)
 
     def _write_manifest(self) -> None:
         facts = {

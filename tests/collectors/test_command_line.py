@@ -98,6 +98,97 @@ def test_a_signal_saves_what_is_there(tmp_path: Path, number: signal.Signals, re
     assert files(tmp_path) == BOTH
 
 
+def killed(tmp_path: Path, body: str, signals: int) -> tuple[int, str]:
+    """Exit code and messages of a training that gets so many SIGTERMs, each once it has written `ready`."""
+    command = [sys.executable, "-m", "tracetools.collect", "--out", str(tmp_path / "traces")]
+    command += ["--steps", "2-99", "--warmup", "1", written(tmp_path, body)]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    assert job.stdout is not None
+    for _ in range(signals):
+        assert job.stdout.readline() == "ready\n"
+        job.terminate()
+    try:
+        _, errors = job.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        _, errors = job.communicate()
+    return job.returncode, errors
+
+
+@pytest.mark.parametrize("swallows", ["except:", "except BaseException:", "except SystemExit:"])
+def test_a_loop_that_swallows_sigterm_ends_with_its_next_step(tmp_path: Path, swallows: str):
+    body = f"""
+import time
+train(4)
+print("ready", flush=True)
+while True:
+    try:
+        time.sleep(0.2)
+    {swallows}
+        pass
+    train(1)
+"""
+    returncode, errors = killed(tmp_path, body, 1)
+    assert returncode == -signal.SIGTERM, errors
+    assert "SIGTERM came in step" in errors
+    assert files(tmp_path) == BOTH
+    assert manifest_of(tmp_path / "traces")["passes"][0]["steps"] == [2, 3]
+
+
+def test_a_second_sigterm_needs_no_step(tmp_path: Path):
+    body = """
+import time
+train(4)
+while True:
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except:
+        pass
+"""
+    returncode, errors = killed(tmp_path, body, 2)
+    assert returncode == -signal.SIGTERM, errors
+    assert "SIGTERM came in step 4" in errors
+    assert files(tmp_path) == BOTH
+
+
+def test_a_sigterm_that_was_swallowed_is_died_of_after_the_script_too(tmp_path: Path):
+    body = """
+import time
+train(4)
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except SystemExit:
+    pass
+"""
+    returncode, errors = killed(tmp_path, body, 1)
+    assert returncode == -signal.SIGTERM, errors
+    assert files(tmp_path) == BOTH
+
+
+def test_a_sigterm_while_a_trace_is_written_waits_for_it(tmp_path: Path):
+    """As a launcher sends it that itself gets one from the scheduler: the second comes at once."""
+    body = """
+import os, signal, torch.profiler.profiler as kineto
+export = kineto._KinetoProfile.export_chrome_trace
+def slowly(profiler, path):
+    if kineto.recorded:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    export(profiler, path)
+kineto._KinetoProfile.export_chrome_trace = slowly
+kineto.recorded = False
+train(3)
+kineto.recorded = True
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    returncode, errors = killed(tmp_path, body, 0)
+    assert returncode == -signal.SIGTERM, errors
+    assert "SIGTERM came in step 3" in errors
+    assert files(tmp_path) == BOTH
+
+
 def test_too_few_steps(tmp_path: Path):
     done = run(tmp_path, "train(2)", "--steps", "6-8")
     assert done.returncode == 0
