@@ -83,7 +83,7 @@ class Collection:
         self._journal = Journal(process, speaks=process.rank == min(options.ranks or {0}))
         self._folder = Folder(options.out, process.rank, process.world_size, options.ranks)
         self._instrumentation = Instrumentation(options, process, None if model is None else named_models(model))
-        self._step_ends = StepEnds(self._step_was_found)
+        self._step_ends = StepEnds(self._step_was_found, self._step_was_passed_over)
         self._watch = ProfilerWatch(self._make_way)
         self._termination = Termination(self._save)
         self._around = ExitStack()
@@ -148,12 +148,14 @@ class Collection:
             return
         if _inside_backward():
             # Starting or stopping a profiler there ends the process.
-            self._journal.say_once(
-                "an optimizer steps inside backward: such steps are not counted; call collection.step() from Python"
-            )
+            self._step_was_passed_over("an optimizer steps inside backward")
         else:
             self._found_by = self._step_ends.found_by
             self._guarded(self._next_step)
+
+    def _step_was_passed_over(self, why: str) -> None:
+        if self._found_by != "step()":
+            self._journal.say_once(f"{why}: such steps are not counted; call collection.step() from Python")
 
     def _ends_here(self) -> bool:
         """Whether steps count no more. A script that caught SIGTERM and trains on dies of it at its next step."""

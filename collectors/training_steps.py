@@ -12,6 +12,8 @@ from functools import wraps
 from types import MethodType
 from typing import Any
 
+import torch
+from torch.compiler import is_dynamo_compiling
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -22,12 +24,14 @@ from collectors.patches import replaced
 class StepEnds:
     """Calls `ended` at the end of each training step, from `start` to `stop`.
 
-    found_by: whose word counts, "optimizer" or a framework's name; None before the first step has ended.
+    found_by: whose word counts, "optimizer" or a framework's name; None before the first step has ended. passed_over:
+    called, maybe again and again, where steps cannot be counted, with the reason.
     """
 
-    def __init__(self, ended: Callable[[], None]) -> None:
+    def __init__(self, ended: Callable[[], None], passed_over: Callable[[str], None]) -> None:
         self.found_by: str | None = None
         self._ended = ended
+        self._passed_over = passed_over
         self._clock: int | None = None
         self._inside = False
         self._patches = ExitStack()
@@ -35,7 +39,7 @@ class StepEnds:
 
     def start(self) -> None:
         """Begin to listen."""
-        self._hook = register_optimizer_step_post_hook(self._optimizer_has_stepped)
+        self._hook = register_optimizer_step_post_hook(self._post_hook())
 
     def stop(self) -> None:
         """Listen no more, and leave everything as it was."""
@@ -44,14 +48,31 @@ class StepEnds:
             self._hook = None
         self._patches.close()
 
-    def _optimizer_has_stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _post_hook(self) -> Callable[[Optimizer, Any, Any], None]:
+        """What torch calls, and what its compiler looks into where the step is part of a compiled function."""
+        stepped = self._optimizer_has_stepped
+        # Behind a break of the graph, of which torch's own optimizers have two in their step already.
+        outside_of_graphs: Callable[..., None] = torch.compiler.disable(stepped)
+        may_break = _graph_may_break(self._passed_over)
+
+        def has_stepped(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            if not is_dynamo_compiling():
+                stepped(optimizer)
+            elif may_break():
+                outside_of_graphs(optimizer, compiled=True)
+
+        return has_stepped
+
+    def _optimizer_has_stepped(self, optimizer: Optimizer, compiled: bool = False) -> None:
         """The first optimizer that steps is the clock; others step within its steps."""
         if self._clock is None:
             self._clock = id(optimizer)
             self._ask_frameworks()
             if self.found_by is None:
                 self.found_by = "optimizer"
-                self._end_after(optimizer)
+                # A method that changes is compiled anew.
+                if not compiled:
+                    self._end_after(optimizer)
             self._ended()
         elif self._clock == id(optimizer) and self.found_by == "optimizer" and not self._inside:
             self._ended()
@@ -78,6 +99,8 @@ class StepEnds:
 
         @wraps(steps_once)
         def step_then_end(self_: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            if is_dynamo_compiling():
+                return step(*args, **kwargs)
             self._inside = True
             try:
                 result = step(*args, **kwargs)
@@ -87,3 +110,19 @@ class StepEnds:
             return result
 
         self._patches.enter_context(replaced(optimizer, "step", MethodType(step_then_end, optimizer)))
+
+
+def _graph_may_break(passed_over: Callable[[str], None]) -> Callable[[], bool]:
+    """Asked by the compiler, once for each function that it compiles; the answer becomes part of what it compiles."""
+
+    def may_break() -> bool:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+
+        if getattr(InstructionTranslator.current_tx(), "one_graph", True):
+            passed_over("an optimizer steps inside a function that is compiled with fullgraph=True")
+            return False
+        return True
+
+    # As torch._dynamo.assume_constant_result does.
+    may_break._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return may_break
