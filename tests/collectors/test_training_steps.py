@@ -107,3 +107,63 @@ for _ in range(6):
     told = "an optimizer steps inside a function that is compiled with fullgraph=True: such steps are not counted"
     assert sum(line.startswith(told) for line in said(done)) == 1
     assert steps(tmp_path) == []
+
+
+def test_an_optimizer_that_replaces_the_one_before(tmp_path: Path):
+    """A new one for each epoch, as after a warm-up or a reset."""
+    body = """
+for epoch in range(5):
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    for _ in range(2):
+        print(backward())
+        optimizer.step()
+"""
+    collected(tmp_path, body)
+    assert steps(tmp_path) == [3, 4]
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_an_optimizer_that_goes_on_where_another_stands_still(tmp_path: Path, scheduled: bool):
+    """Both are alive: the second is the clock once it has stepped ten times alone."""
+    body = f"""
+first, second = (torch.optim.SGD(model.parameters(), 0.001) for _ in range(2))
+scheduler = torch.optim.lr_scheduler.LinearLR(first) if {scheduled} else None
+before = [vars(each).get("step") for each in (first, second)]
+for optimizer, count in ((first, 2), (second, 20)):
+    for _ in range(count):
+        print(backward())
+        optimizer.step()
+print([vars(each).get("step") for each in (first, second)] == before)
+"""
+    done = collected(tmp_path, body)
+    assert done.stdout.endswith("True\n")
+    assert steps(tmp_path) == [3, 4]
+
+
+def test_an_optimizer_is_not_kept_alive(tmp_path: Path):
+    body = """
+import gc, weakref
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for _ in range(2):
+    print(backward())
+    optimizer.step()
+gone = weakref.ref(optimizer)
+del optimizer
+gc.collect()
+print(gone())
+"""
+    assert collected(tmp_path, body).stdout.endswith("None\n")
+
+
+def test_a_critic_steps_within_the_steps_of_the_first(tmp_path: Path):
+    body = """
+generator, critic = (torch.optim.SGD(model.parameters(), 0.001) for _ in range(2))
+for _ in range(6):
+    print(backward())
+    generator.step()
+    for _ in range(5):
+        critic.step()
+"""
+    collected(tmp_path, body)
+    assert manifest_of(tmp_path / "traces")["steps_seen"] == 5
+    assert steps(tmp_path) == [3, 4]
