@@ -231,6 +231,23 @@ print(any(event.key == "aten::linear" for event in mine.key_averages()))
     assert files(tmp_path) == BOTH
 
 
+@pytest.mark.parametrize("kind", ["profiler.emit_itt()", "profiler_legacy.profile()"])
+@pytest.mark.parametrize(("before", "steps"), [(0, [6, 7]), (1, [5, 6]), (3, [2])])
+def test_other_profilers_of_torch_go_first(tmp_path: Path, kind: str, before: int, steps: list[int]):
+    """They start before ours, in its trial, and while it records. A torch without CUDA has no `emit_nvtx`."""
+    body = f"""
+import torch.autograd.profiler as profiler, torch.autograd.profiler_legacy as profiler_legacy
+train({before})
+with {kind}:
+    train({4 - min(before, 1)})
+train(6)
+print("trained")
+"""
+    done = run(tmp_path, "import warnings; warnings.simplefilter('ignore')\n" + body)
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    assert manifest_of(tmp_path / "traces")["passes"][0]["steps"] == steps
+
+
 def test_forked_workers_of_a_data_loader(tmp_path: Path):
     body = """
 from torch.utils.data import DataLoader
