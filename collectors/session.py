@@ -189,6 +189,7 @@ class Collection:
         # Backwards, and each whatever became of those before: the signal last, or it could end the manifest.
         with ExitStack() as last:
             last.callback(self._around.close)
+            last.callback(self._folder.release)
             last.callback(self._write_manifest)
             last.callback(self._instrumentation.take_off)
 
