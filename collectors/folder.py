@@ -120,7 +120,8 @@ class Folder:
     def _lay_claim(self, overwrite: bool) -> None:
         for each in sorted(self.path.iterdir()):
             if self._is_of_another_run(rank_of_claim(each.name)):
-                self._end_claim(each, overwrite)
+                with suppress(FileNotFoundError):  # it has just ended
+                    self._end_claim(each, overwrite)
         own = claim_file(self.path, self._rank)
         if not make_claim(own):
             raise CollectError(self._at_work(owner_of(own)))

@@ -284,6 +284,8 @@ def test_two_runs_do_not_mix(tmp_path: Path):
         (["--pass", "all", "x.py"], "pass 'all': say timing, structure or both"),
         (["--max-size", "big", "x.py"], "size 'big': say a number of bytes"),
         (["--nonsense", "x.py"], "No such option"),
+        (["--clock-probe", "--ranks", "0", "x.py"], "the clock probe needs every rank, and only some are to record"),
+        (["--out", os.fsdecode(b"tr\xe4ces"), "x.py"], "its name is not UTF-8; pass another --out"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, arguments: list[str], words: str):

@@ -262,11 +262,39 @@ def test_the_cost_of_recording_is_in_the_trace(tmp_path: Path):
         ({"warmup": -1}, "warm-up of -1 steps"),
         ({"passes": "all"}, "say timing, structure or both"),
         ({"max_size": "big"}, "say a number of bytes"),
+        ({"max_size": 1.5}, "max_size 1.5: say a whole number"),
+        ({"steps": (3,)}, r"steps \(3,\): say the first and the last as two whole numbers"),
+        ({"steps": ("6", "8")}, "two whole numbers"),
+        ({"steps": (1, 2, 3)}, "two whole numbers"),
+        ({"steps": 2.5}, "steps '2.5': say one step or a span"),
+        ({"ranks": 1.5}, "ranks 1.5: say whole numbers"),
+        ({"ranks": [[1]]}, "say whole numbers"),
+        ({"ranks": ["0"]}, "say whole numbers"),
+        ({"ranks": -1}, "say whole numbers"),
+        ({"warmup": "2"}, "warmup '2': say a whole number"),
+        ({"passes": 3}, "say timing, structure or both"),
+        ({"shapes": "no"}, "shapes 'no': say True or False"),
+        ({"model": 3}, "model: int is no torch.nn.Module"),
+        ({"model": [nn.ReLU(), 3]}, "model: int is no torch.nn.Module"),
+        ({"model": {"actor": "mine"}}, "model: str is no torch.nn.Module"),
+        ({"step": "6", "warm": 1}, "no such option: step, warm; there are steps, warmup,"),
+        ({"clock_probe": True, "ranks": [0]}, "the clock probe needs every rank"),
     ],
 )
 def test_options_that_mean_nothing(tmp_path: Path, chosen: dict[str, Any], words: str):
     with pytest.raises(collectors.CollectError, match=words):
         collectors.collect(tmp_path, **chosen)
+
+
+@pytest.mark.parametrize("out", [3, None])
+def test_a_folder_that_is_no_path(out: Any):
+    with pytest.raises(collectors.CollectError, match="say a path"):
+        collectors.collect(out)
+
+
+def test_one_rank_as_a_number(tmp_path: Path):
+    recorded(tmp_path, ranks=0)
+    assert manifest_of(tmp_path)["passes"][0]["complete"] is True
 
 
 def test_lightnings_callback(tmp_path: Path):
