@@ -90,7 +90,7 @@ class Collection:
         self._windows = _windows(options)
         self._state = _State.WAITING
         self._profiler: Any = None
-        self._step = 0
+        self._step = self._held_up = 0
         self._found_by: str | None = None
         self._step_range: record_function | None = None
         self._began_ns = 0
@@ -175,13 +175,21 @@ class Collection:
             try:
                 act()
             except Exception as error:
-                fact = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-                self._journal.say(f"nothing more is recorded ({fact}); the training goes on")
+                self._journal.say(f"nothing more is recorded ({self._fact_of(error)}); the training goes on")
                 # What failed may fail again while it is taken down.
                 with suppress(Exception):
                     self._drop_profiler()
                 with suppress(Exception):
                     self._leave()
+
+    def _fact_of(self, error: Exception) -> str:
+        if not isinstance(error, OSError):
+            return f"{type(error).__name__}: {error}"
+        # Kineto says in its own words, and to stderr only, that it could not write.
+        fact = "the profiler wrote no trace" if isinstance(error, FileNotFoundError) else error.strerror
+        with suppress(OSError):
+            fact = f"{fact}; {self._folder.path} has {readable_bytes(self._folder.free_bytes())} left"
+        return fact or type(error).__name__
 
     def _leave(self) -> None:
         """The model and the frameworks as they were, the manifest written, the signal as it was."""
@@ -239,6 +247,7 @@ class Collection:
     def _wait_for_the_script(self) -> None:
         """Every window one step later."""
         self._journal.say_once("a profiler of the script is running: recording waits until it has ended")
+        self._held_up += 1
         for window in self._windows:
             window.move(1)
 
@@ -342,10 +351,19 @@ class Collection:
                 "steps are found by an optimizer's step, or told by collection.step() from Python"
             )
         else:
-            self._journal.say(f"{wanted} not recorded: {ended_by} in step {self._step}; ask for earlier ones")
+            self._journal.say(f"{wanted} not recorded: {ended_by} in step {self._step}; {self._way_out()}")
         if self._state is not _State.ENDED:
             self._drop_profiler()
             self._leave()
+
+    def _way_out(self) -> str:
+        if self._held_up:
+            return f"a profiler of the script held them up by {self._held_up} steps; leave it out to record"
+        if self._step_ends.clock.changes > 1:
+            return (
+                "steps between two optimizers are not seen; ask for earlier ones, or call collection.step() from Python"
+            )
+        return "ask for earlier ones"
 
     # Profilers.
 

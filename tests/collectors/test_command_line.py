@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -196,6 +197,41 @@ def test_too_few_steps(tmp_path: Path):
     assert files(tmp_path) == BOTH[:1]
 
 
+def test_too_few_steps_beside_a_profiler_of_the_script(tmp_path: Path):
+    body = """
+from torch.profiler import profile
+with profile():
+    train(6)
+"""
+    done = run(tmp_path, body)
+    assert "a profiler of the script held them up by 6 steps; leave it out to record" in said(done)[-1]
+
+
+def test_too_few_steps_of_two_optimizers(tmp_path: Path):
+    done = run(tmp_path, "train(3)\ndel optimizer\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\ntrain(3)",
+               "--steps", "9")  # fmt: skip
+    assert "steps between two optimizers are not seen" in said(done)[-1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+def test_a_full_disk_is_told_by_its_folder(tmp_path: Path):
+    small = tmp_path / "traces"
+    small.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount a file system")
+    try:
+        body = "model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(99)])\ntrain(5); print('trained')"
+        done = run(tmp_path, body)
+        assert (done.returncode, done.stdout) == (0, "trained\n")
+        told = "\n".join(said(done))
+        assert f"; {small} has " in told
+        assert " B left); the training goes on" in told
+        assert [name for name in files(tmp_path) if name.endswith(".gz") or name.startswith(".")] == []
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
 def test_no_step_at_all(tmp_path: Path):
     done = run(tmp_path, "model(torch.ones(2, 4))")
     assert done.returncode == 0
@@ -309,7 +345,9 @@ def test_a_disk_that_fills_up_costs_the_recording_only(tmp_path: Path):
     body = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1)); train(9); print('trained')"
     done = run(tmp_path, "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n" + body)
     assert (done.returncode, done.stdout) == (0, "trained\n")
-    assert any("the training goes on" in line for line in said(done))
+    (told,) = [line for line in said(done) if "the training goes on" in line]
+    assert told.startswith("nothing more is recorded (")
+    assert re.search(rf"; {tmp_path}/traces has [\d.]+ [kMG]?B left\)", told)
     assert not [name for name in files(tmp_path) if name.endswith(".gz") or name.startswith(".")]
 
 
