@@ -41,6 +41,8 @@ from collectors.training_steps import StepEnds
 from tracetools.trace_file import METADATA_KEY, Pass
 
 _SAMPLE: Final = 4 << 20
+# Steps that make optimizer states and compile, the first time and once more for other shapes, tell nothing of others.
+_SETTLED: Final = 2
 
 Given = Module | Mapping[str, Module] | Iterable[Module] | None
 
@@ -216,7 +218,7 @@ class Collection:
         took = time.perf_counter_ns() - self._began_ns
         if self._state is _State.RECORDING:
             self._recorded_ns[self._step] = took
-        elif not self._instrumentation.is_on and self._step:
+        elif self._step >= _SETTLED and not (self._instrumentation.is_on or self._watch.running):
             self._undisturbed_ns.append(took)
         self._step += 1
         self._begin_step()
@@ -422,7 +424,7 @@ class Collection:
             "complete": reason is None,
             "reason": reason,
             "cost": cost,
-            "step_ns": {"undisturbed": self._undisturbed_ns, "recorded": list(self._recorded_ns.values())},
+            "step_ns": {"undisturbed": self._undisturbed_ns or None, "recorded": list(self._recorded_ns.values())},
             "clock": self._clock,
             "never_called": self._instrumentation.never_called(),
         }

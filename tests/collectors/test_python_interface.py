@@ -61,11 +61,11 @@ def made() -> tuple[Net, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters(), 0.01)
 
 
-def recorded(folder: Path, steps: int = 6, model: Any = "own", **chosen: Any) -> None:
+def recorded(folder: Path, count: int = 6, model: Any = "own", **chosen: Any) -> None:
     own, optimizer = made()
     given = own if model == "own" else model
     with collectors.collect(folder, model=given, **{"steps": "2-3", "warmup": 1, **chosen}) as collection:
-        for _ in range(steps):
+        for _ in range(count):
             training(own, optimizer)
             collection.step()
 
@@ -233,7 +233,7 @@ def test_without_shapes_and_without_names(tmp_path: Path):
 def test_what_a_pass_records(
     tmp_path: Path, chosen: dict[str, Any], files: list[str], stacks: list[bool], memory: list[bool]
 ):
-    recorded(tmp_path, steps=12, **chosen)
+    recorded(tmp_path, count=12, **chosen)
     assert sorted(each.name for each in tmp_path.glob("*.gz")) == sorted(f"{name}.trace.json.gz" for name in files)
     for name, with_stacks, with_memory in zip(files, stacks, memory, strict=True):
         trace = document(tmp_path / f"{name}.trace.json.gz")
@@ -249,9 +249,24 @@ def test_the_cost_of_recording_is_in_the_trace(tmp_path: Path):
     recorded(tmp_path)
     measured = trace_of(tmp_path)["tracetools_measured"]
     assert set(measured["cost"]) == {"op_ns", "module_range_ns", "idle_module_range_ns"}
-    assert all(0 <= each < 1_000_000 for each in measured["cost"].values())
+    for each in measured["cost"].values():
+        lower, upper = each["quartiles"]
+        assert -100_000 < lower <= each["median"] <= upper < 1_000_000
+    assert measured["cost"]["op_ns"]["median"] > 0
     assert len(measured["step_ns"]["recorded"]) == 2
     assert all(each > 0 for each in measured["step_ns"]["recorded"])
+
+
+def test_undisturbed_steps_are_none_of_the_first(tmp_path: Path):
+    """The first two make states and compile; of later ones those before the trial."""
+    recorded(tmp_path / "late", count=9, steps="5-6")
+    assert len(undisturbed(tmp_path / "late")) == 2
+    recorded(tmp_path / "early")
+    assert undisturbed(tmp_path / "early") is None
+
+
+def undisturbed(folder: Path) -> Any:
+    return trace_of(folder)["tracetools_measured"]["step_ns"]["undisturbed"]
 
 
 @pytest.mark.parametrize(
