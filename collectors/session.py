@@ -85,7 +85,7 @@ class Collection:
         self._journal = Journal(process, speaks=process.rank == min(options.ranks or {0}))
         self._folder = Folder(options.out, process.rank, process.world_size, options.ranks)
         self._instrumentation = Instrumentation(options, process, None if model is None else named_models(model))
-        self._step_ends = StepEnds(self._step_was_found, self._step_was_passed_over)
+        self._step_ends = StepEnds(self._step_was_found, self._step_was_passed_over, self._guarded)
         self._watch = ProfilerWatch(self._make_way)
         self._termination = Termination(self._save)
         self._around = ExitStack()
@@ -140,7 +140,7 @@ class Collection:
             return
         if self._found_by != "step()":
             self._found_by = "step()"
-            self._step_ends.stop()
+            self._guarded(self._step_ends.stop)
             if self._step:
                 return  # the optimizer of this very step has counted it
         self._guarded(self._next_step)
@@ -374,8 +374,11 @@ class Collection:
         if self._state is _State.RECORDING:
             self._guarded(lambda: self._finish("the script started a profiler of its own"))
         elif self._state in (_State.TRIAL, _State.WARM):
-            self._guarded(self._drop_profiler)
-            self._state = _State.WAITING
+            self._guarded(self._give_up_recording)
+
+    def _give_up_recording(self) -> None:
+        self._drop_profiler()
+        self._state = _State.WAITING
 
     def _prepare(self, window: _Window) -> None:
         if not self._instrumentation.is_on:

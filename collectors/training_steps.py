@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import wraps
+from functools import partial, wraps
 from types import MethodType
 from typing import Any
 
@@ -27,13 +27,20 @@ class StepEnds:
 
     found_by: whose word counts, "optimizer" or a framework's name; None before the first step has ended. clock: which
     optimizer that is. passed_over: called, maybe again and again, where steps cannot be counted, with the reason.
+    guarded: calls what it is given, and lets nothing of it fail inside the script's optimizer.
     """
 
-    def __init__(self, ended: Callable[[], None], passed_over: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        ended: Callable[[], None],
+        passed_over: Callable[[str], None],
+        guarded: Callable[[Callable[[], None]], None],
+    ) -> None:
         self.found_by: str | None = None
         self.clock = StepClock()
         self._ended = ended
         self._passed_over = passed_over
+        self._guarded = guarded
         self._inside = self._due = False
         self._step = ExitStack()
         self._patches = ExitStack()
@@ -53,7 +60,10 @@ class StepEnds:
 
     def _post_hook(self) -> Callable[[Optimizer, Any, Any], None]:
         """What torch calls, and what its compiler looks into where the step is part of a compiled function."""
-        stepped = self._optimizer_has_stepped
+
+        def stepped(optimizer: Optimizer, compiled: bool = False) -> None:
+            self._guarded(partial(self._optimizer_has_stepped, optimizer, compiled))
+
         # Behind a break of the graph, of which torch's own optimizers have two in their step already.
         outside_of_graphs: Callable[..., None] = torch.compiler.disable(stepped)
         may_break = _graph_may_break(self._passed_over)
@@ -66,7 +76,7 @@ class StepEnds:
 
         return has_stepped
 
-    def _optimizer_has_stepped(self, optimizer: Optimizer, compiled: bool = False) -> None:
+    def _optimizer_has_stepped(self, optimizer: Optimizer, compiled: bool) -> None:
         changes = self.clock.changes
         if self.found_by not in (None, "optimizer") or not self.clock.ticks(optimizer):
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,11 @@ from torch import nn
 
 import collectors
 import tracetools
+from collectors.folder import Folder
+from collectors.instrumentation import Instrumentation
+from collectors.journal import Journal
+from collectors.session import Collection
+from collectors.training_steps import StepEnds
 from collectors_job import document, environment, manifest_of, script, trace_of
 from tracetools.results import ModuleTime
 
@@ -322,3 +328,68 @@ def test_lightnings_callback(tmp_path: Path):
     found = rows(tmp_path)
     assert found["model.blocks.0"].calls == 2 * 2
     assert manifest_of(tmp_path)["steps_found_by"] == "step()"
+
+
+@pytest.mark.parametrize("fails", ["take_off", "write", "release", "stop"])
+def test_what_fails_at_the_end_keeps_the_rest_and_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: str
+):
+    """Each thing that is put back, where another one is not."""
+    owner: Any = {"take_off": Instrumentation, "write": Journal, "release": Folder, "stop": StepEnds}[fails]
+    whole = getattr(owner, fails)
+
+    def failing(self: Any, *given: Any) -> None:
+        whole(self, *given)
+        raise RuntimeError("at the end")
+
+    monkeypatch.setattr(owner, fails, failing)
+    before = signal.getsignal(signal.SIGTERM)
+    model, optimizer = made()
+    own = [dict(vars(module)) for module in model.modules()]
+    with collectors.collect(tmp_path, model=model, steps="2-3", warmup=1) as collection:
+        for _ in range(6):
+            training(model, optimizer)
+            collection.step()
+    assert collection.done
+    told = capsys.readouterr().err
+    assert "nothing more is recorded (RuntimeError: at the end); the training goes on" in told
+    assert [dict(vars(module)) for module in model.modules()] == own
+    assert signal.getsignal(signal.SIGTERM) == before
+    # Listening for steps ends with the first step(), before anything is recorded.
+    traces = [] if fails == "stop" else ["rank-00000.trace.json.gz"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["rank-00000.manifest.json", *traces]
+
+
+@pytest.mark.parametrize("fails", ["_ask_frameworks", "_end_after"])
+def test_what_fails_when_a_step_is_found_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: str
+):
+    def failing(self: Any, *given: Any) -> None:
+        raise RuntimeError("in the optimizer")
+
+    monkeypatch.setattr(StepEnds, fails, failing)
+    model, optimizer = made()
+    with collectors.collect(tmp_path, model=model, steps="2-3", warmup=1):
+        for _ in range(6):
+            training(model, optimizer)
+    assert "nothing more is recorded (RuntimeError: in the optimizer)" in capsys.readouterr().err
+    assert vars(optimizer).get("step") is None
+
+
+def test_a_trial_that_cannot_be_dropped_ends_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The script's own profiler starts in the trial."""
+    model, optimizer = made()
+    with collectors.collect(tmp_path, model=model, steps="2-3", warmup=1) as collection:
+        training(model, optimizer)
+        collection.step()
+        drop = Collection._drop_profiler
+
+        def failing(self: Collection) -> None:
+            drop(self)
+            raise RuntimeError("dropped")
+
+        monkeypatch.setattr(Collection, "_drop_profiler", failing)
+        with torch.profiler.profile():
+            training(model, optimizer)
+        assert collection.done
+    assert manifest_of(tmp_path)["passes"] == []
