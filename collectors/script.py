@@ -44,6 +44,7 @@ class Script:
             sys.path[0] = self._folder
         else:
             sys.path.insert(0, self._folder)
+        _leave_the_name(__package__ or "collectors", str(Path(__file__).parent))
 
     def run(self) -> None:
         """Run it. Raises: what the script raises."""
@@ -93,6 +94,26 @@ def without_our_frames(trace: TracebackType | None, command: str) -> TracebackTy
     while trace is not None and trace.tb_frame.f_code.co_filename in ours:
         trace = trace.tb_next
     return trace
+
+
+def _leave_the_name(package: str, folder: str) -> None:
+    """Where the script has a package of the name of ours, its imports find that; ours has been imported.
+
+    Modules of ours whose names theirs lacks stay known by them: torch's compiler asks for modules by name.
+    """
+    theirs = importlib.machinery.PathFinder.find_spec(package, sys.path)
+    # A folder without __init__.py stands behind every package.
+    if theirs is None or theirs.origin is None or str(Path(theirs.origin).resolve().parent) == folder:
+        return
+    _OURS.append(sys.modules.pop(package))
+    for name in [each for each in sys.modules if each.startswith(f"{package}.")]:
+        first = ".".join(name.split(".")[:2])
+        if importlib.machinery.PathFinder.find_spec(first, theirs.submodule_search_locations or []) is not None:
+            _OURS.append(sys.modules.pop(name))
+
+
+_OURS: Final[list[ModuleType]] = []
+"""Modules of ours that are not known by their names any more."""
 
 
 def _is_program(path: Path) -> bool:

@@ -8,6 +8,7 @@ Parses, hands over to `collectors`, and leaves as the script leaves. The only fi
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import sys
 import threading
@@ -19,9 +20,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from collectors.errors import CollectError
-from collectors.options import FIRST, LAST, WARMUP, Options, options
-from collectors.script import Script, without_our_frames
+
+def _load_ours() -> None:
+    """Load the `collectors` beside this package: `python -m` finds one in the current folder first."""
+    folder = Path(__file__).resolve().parent.parent / "collectors"
+    spec = importlib.util.spec_from_file_location("collectors", folder / "__init__.py")
+    if "collectors" in sys.modules or spec is None or spec.loader is None or not folder.is_dir():
+        return
+    ours = sys.modules["collectors"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ours)
+
+
+_load_ours()
+
+from collectors.errors import CollectError  # noqa: E402
+from collectors.options import FIRST, LAST, WARMUP, Options, options  # noqa: E402
+from collectors.script import Script, without_our_frames  # noqa: E402
 
 if TYPE_CHECKING:
     from collectors.session import Collection

@@ -151,3 +151,30 @@ def test_an_error_of_the_script_is_none_of_ours(tmp_path: Path):
     expected = alone(tmp_path, "train.py")
     done = collected(tmp_path, "train.py")
     assert (done.returncode, errors(done)) == (expected.returncode, expected.stderr)
+
+
+@pytest.mark.parametrize("name", ["collectors.py", "collectors/__init__.py"])
+@pytest.mark.parametrize("arguments", [["train.py"], ["-m", "train"], ["job/train.py"]])
+def test_a_script_with_collectors_of_its_own(tmp_path: Path, name: str, arguments: list[str]):
+    """A common name. It lies beside the script, or in the current folder, which `python -m` searches first."""
+    folder = (tmp_path / arguments[-1]).parent
+    folder.mkdir(exist_ok=True)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("MINE = 1")
+    if name.endswith("__init__.py"):
+        (folder / "collectors" / "models.py").write_text("MINE = 2")
+    more = "from collectors.models import MINE as two; print(two)" if name.endswith("__init__.py") else ""
+    body = f"import collectors; print(collectors.MINE)\n{more}\ntrain(2)\nstep = torch.compile(model, backend='eager')"
+    body += "\nfor _ in range(3):\n    step(torch.ones(2, 4)).sum().backward()\n    optimizer.step()\n"
+    (folder / "train.py").write_text(LOOP + body)
+    done = collected(tmp_path, *arguments)
+    assert (done.returncode, done.stdout.split()) == (0, ["1", "2"] if more else ["1"]), done.stderr
+    assert manifest_of(tmp_path / "traces")["passes"][0]["complete"]
+
+
+def test_collectors_in_the_current_folder_that_the_script_does_not_see(tmp_path: Path):
+    (tmp_path / "collectors.py").write_text("raise ImportError('theirs')")
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "train.py").write_text(LOOP + "import collectors\nprint(collectors.collect.__name__)\ntrain(6)")
+    done = collected(tmp_path, "job/train.py")
+    assert (done.returncode, done.stdout) == (0, "collect\n"), done.stderr
