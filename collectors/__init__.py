@@ -11,6 +11,7 @@ Runs inside the training job: torch yes, pandas no.
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -32,8 +33,9 @@ def collect(out: str | os.PathLike[str], *, model: Given = None, **chosen: Any) 
     """Record some training steps of this rank into the folder `out`.
 
     out: one folder for all ranks of a run. model: the modules to name: one, a list, or by name; None to find them.
-    chosen: steps="6-8", warmup=2, ranks=None, passes="timing"|"structure"|"both", shapes=True, stack=False,
-    memory=False, module_ranges=True, clock_probe=False, nvtx=False, max_size=None, overwrite=False; see `options`.
+    chosen: steps="6-8" or (6, 8), warmup=2, ranks=None, 0, [0, 8] or "0,8-15", passes="timing"|"structure"|"both",
+    shapes=True, stack=False, memory=False, module_ranges=True, clock_probe=False, nvtx=False, max_size=None,
+    overwrite=False; see `options`.
 
     Use it in a `with` block, and call its `step()` at the end of each training step.
 
@@ -42,6 +44,10 @@ def collect(out: str | os.PathLike[str], *, model: Given = None, **chosen: Any) 
     # Here and not above, so that the command line answers wrong usage without waiting for torch.
     from collectors.session import Collection
 
+    unknown = chosen.keys() - inspect.signature(options).parameters.keys()
+    if unknown:
+        known = ", ".join(list(inspect.signature(options).parameters)[1:])
+        raise CollectError(f"no such option: {', '.join(sorted(unknown))}; there are {known}")
     return Collection(options(out, **chosen), model)
 
 

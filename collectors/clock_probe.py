@@ -61,11 +61,10 @@ def measure_offset(moment: str, host: str, limit_s: float = 5.0) -> Offset | Non
             return Offset(0, 0, 0) if rank == 0 else None
         return _ask(store, f"{_PREFIX}/{moment}/{rank}", deadline) if rank in firsts else None
     except _NO_ANSWER as error:
-        raise NoProbe(f"no answer within {limit_s:g} s ({_first_line(error)})") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+        # What the store says names its keys, and nothing that a reader knows.
+        raise NoProbe(
+            f"no answer within {limit_s:g} s; every rank has to record, and to reach the same step"
+        ) from error
 
 
 def _store() -> Any:

@@ -2,6 +2,7 @@
 
 traces/rank-00003.trace.json.gz
 traces/rank-00003.manifest.json
+traces/.rank-00003.claim            while it records
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from collectors.claims import Owner, claim_file, make_claim, owner_of, rank_of_claim, remove_claim
 from collectors.errors import CollectError
 from tracetools.trace_file import MEASURED_KEY, Pass, manifest_name, rank_of_file, trace_file_name
 
@@ -32,6 +34,7 @@ class Folder:
         self.path = path
         self._rank = rank
         self._recording = range(world_size) if recording is None else recording
+        self._claimed = False
 
     def claim(self, overwrite: bool) -> None:
         """Make the folder, and see that no other run is in it; with overwrite, clear that away.
@@ -39,18 +42,26 @@ class Folder:
         Each rank looks for its own files and for those of ranks that do not record in this run, so that every mixture
         is noticed by some rank, and no rank takes a faster one of its own run for a stranger.
 
-        Raises: CollectError where the folder cannot be written to, or holds another run.
+        Raises: CollectError where the folder cannot be written to, holds another run, or another run is at work in it.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            there = sorted(each for each in self.path.iterdir() if self._is_of_another_run(each.name))
-            if there and not overwrite:
-                raise CollectError(self._occupied(there))
-            for each in there:
-                each.unlink(missing_ok=True)
-            self._try_to_write()
+            self._make()
+            # A claim is a file: a folder can be listed and yet not be written to, better known before the training.
+            self._lay_claim(overwrite)
+            self._clear(overwrite)
         except OSError as error:
+            self.release()
             raise CollectError(f"{self.path}: {error.strerror}; pass a folder that can be written to") from error
+        except CollectError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """End the claim: this rank records no more."""
+        if self._claimed:
+            self._claimed = False
+            with suppress(OSError):
+                claim_file(self.path, self._rank).unlink(missing_ok=True)
 
     def write_trace(self, chrome_trace: Path, recorded: Pass, measured: Mapping[str, Any]) -> Path:
         """Pack a trace that Kineto wrote, with what was measured since as its last key, and remove the original.
@@ -97,20 +108,51 @@ class Folder:
     def _beside(self, target: Path) -> Path:
         return target.with_name(f".{target.name}.{os.getpid()}.tmp")
 
-    def _is_of_another_run(self, name: str) -> bool:
-        rank = rank_of_file(name)
+    def _is_of_another_run(self, rank: int | None) -> bool:
         return rank is not None and (rank == self._rank or rank not in self._recording)
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise CollectError(f"{self.path} is a file and no folder; pass another --out") from None
+
+    def _lay_claim(self, overwrite: bool) -> None:
+        for each in sorted(self.path.iterdir()):
+            if self._is_of_another_run(rank_of_claim(each.name)):
+                with suppress(FileNotFoundError):  # it has just ended
+                    self._end_claim(each, overwrite)
+        own = claim_file(self.path, self._rank)
+        if not make_claim(own):
+            raise CollectError(self._at_work(owner_of(own)))
+        self._claimed = True
+
+    def _end_claim(self, claim: Path, overwrite: bool) -> None:
+        owner = owner_of(claim)
+        if owner.is_at_work():
+            raise CollectError(self._at_work(owner))
+        if not overwrite:
+            raise CollectError(
+                f"{self.path}: {claim.name} says that {owner} records into it, which has been killed or is on another "
+                "host; pass another --out, or --overwrite if it is no longer at work"
+            )
+        if not remove_claim(claim, owner):
+            raise CollectError(self._at_work(owner_of(claim)))
+
+    def _at_work(self, owner: Owner) -> str:
+        return f"{self.path}: another run records into it now ({owner}); pass another --out, or wait for its end"
+
+    def _clear(self, overwrite: bool) -> None:
+        there = sorted(each for each in self.path.iterdir() if self._is_of_another_run(rank_of_file(each.name)))
+        if there and not overwrite:
+            raise CollectError(self._occupied(there))
+        for each in there:
+            each.unlink(missing_ok=True)
 
     def _occupied(self, there: list[Path]) -> str:
         named = ", ".join(each.name for each in there[:_MOST_NAMED])
         more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
         return f"{self.path} holds another run ({named}{more}); pass another --out, or --overwrite to replace it"
-
-    def _try_to_write(self) -> None:
-        """A folder can be listed and yet not be written to; better known before the training than after it."""
-        probe = self.path / f".rank-{self._rank:05d}.{os.getpid()}.tmp"
-        probe.write_bytes(b"")
-        probe.unlink()
 
 
 def _pack(source: Any, packed: Any, measured: Mapping[str, Any]) -> None:

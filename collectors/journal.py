@@ -53,7 +53,7 @@ class Journal:
         try:
             folder.write_manifest(manifest)
         except OSError as error:
-            self.say(f"no manifest could be written: {error.strerror}")
+            self.say(f"no manifest could be written to {folder.path}: {error.strerror}")
 
 
 def _print(message: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from torch.nn import Module
+
+from collectors.errors import CollectError
 
 MODULE = "torch.nn.modules.module.Module"
 Models = dict[str, Module]
@@ -13,16 +16,19 @@ Models = dict[str, Module]
 def named_models(given: Module | Mapping[str, Module] | Iterable[Module]) -> Models:
     """Models as a caller gives them: one has no name of its own, several begin the names of their modules.
 
+    Raises: CollectError where something is no module.
+
     >>> from torch.nn import Linear, ReLU
     >>> list(named_models(Linear(1, 1))), list(named_models([Linear(1, 1), Linear(1, 1), ReLU()]))
     ([''], ['Linear', 'Linear_2', 'ReLU'])
     """
     if isinstance(given, Module):
         return {"": given}
+    modules = _modules(given)
     if isinstance(given, Mapping):
-        return dict(given)
+        return {str(name): module for name, module in given.items()}
     named: Models = {}
-    for module in given:
+    for module in modules:
         base = name = type(module).__name__
         number = 1
         while name in named:
@@ -30,6 +36,18 @@ def named_models(given: Module | Mapping[str, Module] | Iterable[Module]) -> Mod
             name = f"{base}_{number}"
         named[name] = module
     return named
+
+
+def _modules(given: Any) -> list[Module]:
+    """What was given, without its names."""
+    try:
+        modules = list(given.values() if isinstance(given, Mapping) else given)
+    except TypeError:
+        modules = [given]
+    for each in modules:
+        if not isinstance(each, Module):
+            raise CollectError(f"model: {type(each).__name__} is no torch.nn.Module; pass one, a list, or some by name")
+    return modules
 
 
 def find_models(alive: Iterable[Module], known: Mapping[str, Module]) -> Models:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from collectors.errors import CollectError
 from tracetools.trace_file import Pass
@@ -45,6 +45,7 @@ class Options:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if not 0 <= self.first <= self.last:
             raise CollectError(f"steps {self.first}-{self.last}: the first lies behind the last; say A-B with A <= B")
         if self.warmup < 0:
@@ -57,6 +58,14 @@ class Options:
             raise CollectError(f"a largest size of {self.max_size} bytes: say a number of bytes from 0 on, as 500M")
         if self.clock_probe and self.ranks is not None:
             raise CollectError("the clock probe needs every rank, and only some are to record; leave one of both out")
+
+    def _check_kinds(self) -> None:
+        for name in ("warmup", "max_size"):
+            if (value := getattr(self, name)) is not None and type(value) is not int:
+                raise CollectError(f"{name} {value!r}: say a whole number")
+        for name in ("shapes", "stack", "memory", "module_ranges", "clock_probe", "nvtx", "overwrite"):
+            if type(getattr(self, name)) is not bool:
+                raise CollectError(f"{name} {getattr(self, name)!r}: say True or False")
 
     @property
     def begin(self) -> int:
@@ -122,7 +131,7 @@ def options(
     *,
     steps: str | int | tuple[int, int] = (FIRST, LAST),
     warmup: int = WARMUP,
-    ranks: str | Iterable[int] | None = None,
+    ranks: str | int | Iterable[int] | None = None,
     passes: str = Pass.TIMING,
     shapes: bool = True,
     stack: bool = False,
@@ -137,14 +146,13 @@ def options(
 
     Raises: CollectError where a value means nothing.
     """
-    first, last = steps if isinstance(steps, tuple) else parse_steps(str(steps))
+    first, last = _steps(steps)
     return Options(
-        # Absolute at once: a script may change its working folder.
-        out=Path(os.path.abspath(out)),
+        out=_folder(out),
         first=first,
         last=last,
         warmup=warmup,
-        ranks=ranks if ranks is None else parse_ranks(ranks) if isinstance(ranks, str) else frozenset(ranks),
+        ranks=_ranks(ranks),
         passes=parse_passes(passes),
         shapes=shapes,
         stack=stack,
@@ -155,3 +163,36 @@ def options(
         max_size=parse_size(max_size) if isinstance(max_size, str) else max_size,
         overwrite=overwrite,
     )
+
+
+def _folder(out: Any) -> Path:
+    """Absolute at once: a script may change its working folder."""
+    try:
+        path = Path(os.path.abspath(os.fsdecode(out)))
+    except TypeError:
+        raise CollectError(f"folder {out!r}: say a path") from None
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        # Kineto's own writer takes no other name.
+        raise CollectError(f"folder {str(path)!r}: its name is not UTF-8; pass another --out") from None
+    return path
+
+
+def _steps(steps: Any) -> tuple[int, int]:
+    if not isinstance(steps, (tuple, list)):
+        return parse_steps(str(steps))
+    if len(steps) != 2 or not all(type(each) is int for each in steps):
+        raise CollectError(f"steps {steps!r}: say the first and the last as two whole numbers, as (6, 8), or '6-8'")
+    return steps[0], steps[1]
+
+
+def _ranks(ranks: Any) -> frozenset[int] | None:
+    if ranks is None:
+        return None
+    if isinstance(ranks, str):
+        return parse_ranks(ranks)
+    try:
+        return frozenset([ranks] if type(ranks) is int else ranks)
+    except TypeError:
+        raise CollectError(f"ranks {ranks!r}: say whole numbers, as [0, 8], or '0,8-15'") from None

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.autograd import profiler as autograd_profiler
+from torch.autograd import profiler_legacy
 from torch.profiler import ProfilerActivity, supported_activities
 from torch.profiler.profiler import _KinetoProfile
 
@@ -80,23 +81,38 @@ class ProfilerWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """From here on every profiler is seen."""
-        kind = autograd_profiler.profile
-        prepare: Callable[..., Any] = kind._prepare_trace
-        leave: Callable[..., Any] = kind.__exit__
+        with ExitStack() as patched:
+            for kind, start in _kinds():
+                patched.enter_context(replaced(kind, start, self._seen_to_start(getattr(kind, start))))
+                patched.enter_context(replaced(kind, "__exit__", self._seen_to_end(kind.__exit__)))
+            yield
 
-        @wraps(prepare)
-        def prepare_seen(profiler: Any, *args: Any) -> Any:
-            if not self._ours:
+    def _seen_to_start(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(start)
+        def start_seen(profiler: Any, *args: Any) -> Any:
+            if not self._ours and getattr(profiler, "enabled", True):
                 self._before_start()
                 self._theirs.add(id(profiler))
-            return prepare(profiler, *args)
+            try:
+                return start(profiler, *args)
+            except BaseException:
+                self._theirs.discard(id(profiler))
+                raise
 
+        return start_seen
+
+    def _seen_to_end(self, leave: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(leave)
         def leave_seen(profiler: Any, *args: Any) -> Any:
             self._theirs.discard(id(profiler))
             return leave(profiler, *args)
 
-        with ExitStack() as patched:
-            patched.enter_context(replaced(kind, "_prepare_trace", prepare_seen))
-            patched.enter_context(replaced(kind, "__exit__", leave_seen))
-            yield
+        return leave_seen
+
+
+def _kinds() -> Iterator[tuple[Any, str]]:
+    """What can run one at a time, with the method that starts it; torch.profiler is the first of them underneath."""
+    yield autograd_profiler.profile, "_prepare_trace"
+    yield autograd_profiler.emit_itt, "__enter__"
+    yield autograd_profiler.emit_nvtx, "__enter__"
+    yield profiler_legacy.profile, "__enter__"

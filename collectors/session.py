@@ -36,11 +36,13 @@ from collectors.launcher import find_process
 from collectors.models import named_models
 from collectors.options import Options
 from collectors.profilers import ProfilerWatch, activities, has_memory, has_stacks, new_profiler
-from collectors.termination import Terminated, die_of_sigterm, sigterm_unwinds
+from collectors.termination import Terminated, Termination, die_of_sigterm
 from collectors.training_steps import StepEnds
 from tracetools.trace_file import METADATA_KEY, Pass
 
 _SAMPLE: Final = 4 << 20
+# Steps that make optimizer states and compile, the first time and once more for other shapes, tell nothing of others.
+_SETTLED: Final = 2
 
 Given = Module | Mapping[str, Module] | Iterable[Module] | None
 
@@ -83,13 +85,14 @@ class Collection:
         self._journal = Journal(process, speaks=process.rank == min(options.ranks or {0}))
         self._folder = Folder(options.out, process.rank, process.world_size, options.ranks)
         self._instrumentation = Instrumentation(options, process, None if model is None else named_models(model))
-        self._step_ends = StepEnds(self._step_was_found)
+        self._step_ends = StepEnds(self._step_was_found, self._step_was_passed_over, self._guarded)
         self._watch = ProfilerWatch(self._make_way)
+        self._termination = Termination(self._save)
         self._around = ExitStack()
         self._windows = _windows(options)
         self._state = _State.WAITING
         self._profiler: Any = None
-        self._step = 0
+        self._step = self._held_up = 0
         self._found_by: str | None = None
         self._step_range: record_function | None = None
         self._began_ns = 0
@@ -110,7 +113,7 @@ class Collection:
         self._folder.claim(self._options.overwrite)
         if len(activities()) == 1:
             self._journal.say_for_all("no GPU is at hand: only the CPU is recorded")
-        self._around.enter_context(sigterm_unwinds())
+        self._around.enter_context(self._termination.watching())
         self._around.enter_context(self._watch.watching())
         self._step_ends.start()
         self._around.callback(self._step_ends.stop)
@@ -123,7 +126,7 @@ class Collection:
     ) -> None:
         if not self.done:
             self._guarded(lambda: self._end(_ended_by(error)))
-        if isinstance(error, Terminated):
+        if isinstance(error, Terminated) or self._termination.unwinds:
             die_of_sigterm()
 
     def _say_if_nobody_records(self) -> None:
@@ -133,48 +136,72 @@ class Collection:
 
     def step(self) -> None:
         """A training step has ended. From the first call on, only these calls count."""
-        if self.done:
+        if self._ends_here():
             return
         if self._found_by != "step()":
             self._found_by = "step()"
-            self._step_ends.stop()
+            self._guarded(self._step_ends.stop)
             if self._step:
                 return  # the optimizer of this very step has counted it
         self._guarded(self._next_step)
 
     def _step_was_found(self) -> None:
-        if self.done:
+        if self._ends_here():
             return
         if _inside_backward():
             # Starting or stopping a profiler there ends the process.
-            self._journal.say_once(
-                "an optimizer steps inside backward: such steps are not counted; call collection.step() from Python"
-            )
+            self._step_was_passed_over("an optimizer steps inside backward")
         else:
             self._found_by = self._step_ends.found_by
             self._guarded(self._next_step)
 
+    def _step_was_passed_over(self, why: str) -> None:
+        if self._found_by != "step()":
+            self._journal.say_once(f"{why}: such steps are not counted; call collection.step() from Python")
+
+    def _ends_here(self) -> bool:
+        """Whether steps count no more. A script that caught SIGTERM and trains on dies of it at its next step."""
+        if not self.done and self._termination.unwinds:
+            self._save()
+            die_of_sigterm()
+        return self.done
+
+    def _save(self) -> None:
+        """Write what there is, as far as this can be done where the signal has come."""
+        if not (self.done or _inside_backward()):
+            self._guarded(lambda: self._end("SIGTERM came"))
+
     def _guarded(self, act: Callable[[], None]) -> None:
         """Nothing that fails here may end a training."""
-        try:
-            act()
-        except Exception as error:
-            fact = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-            self._journal.say(f"nothing more is recorded ({fact}); the training goes on")
-            # What failed may fail again while it is taken down.
-            with suppress(Exception):
-                self._drop_profiler()
-            with suppress(Exception):
-                self._leave()
+        with self._termination.held_back():
+            try:
+                act()
+            except Exception as error:
+                self._journal.say(f"nothing more is recorded ({self._fact_of(error)}); the training goes on")
+                # What failed may fail again while it is taken down.
+                with suppress(Exception):
+                    self._drop_profiler()
+                with suppress(Exception):
+                    self._leave()
+
+    def _fact_of(self, error: Exception) -> str:
+        if not isinstance(error, OSError):
+            return f"{type(error).__name__}: {error}"
+        # Kineto says in its own words, and to stderr only, that it could not write.
+        fact = "the profiler wrote no trace" if isinstance(error, FileNotFoundError) else error.strerror
+        with suppress(OSError):
+            fact = f"{fact}; {self._folder.path} has {readable_bytes(self._folder.free_bytes())} left"
+        return fact or type(error).__name__
 
     def _leave(self) -> None:
-        """The model, the frameworks and the signal as they were, and the manifest written."""
+        """The model and the frameworks as they were, the manifest written, the signal as it was."""
         self._state = _State.ENDED
-        try:
-            self._instrumentation.take_off()
-            self._around.close()
-        finally:
-            self._write_manifest()
+        # Backwards, and each whatever became of those before: the signal last, or it could end the manifest.
+        with ExitStack() as last:
+            last.callback(self._around.close)
+            last.callback(self._folder.release)
+            last.callback(self._write_manifest)
+            last.callback(self._instrumentation.take_off)
 
     def _write_manifest(self) -> None:
         facts = {
@@ -191,7 +218,7 @@ class Collection:
         took = time.perf_counter_ns() - self._began_ns
         if self._state is _State.RECORDING:
             self._recorded_ns[self._step] = took
-        elif not self._instrumentation.is_on and self._step:
+        elif self._step >= _SETTLED and not (self._instrumentation.is_on or self._watch.running):
             self._undisturbed_ns.append(took)
         self._step += 1
         self._begin_step()
@@ -222,6 +249,7 @@ class Collection:
     def _wait_for_the_script(self) -> None:
         """Every window one step later."""
         self._journal.say_once("a profiler of the script is running: recording waits until it has ended")
+        self._held_up += 1
         for window in self._windows:
             window.move(1)
 
@@ -325,10 +353,19 @@ class Collection:
                 "steps are found by an optimizer's step, or told by collection.step() from Python"
             )
         else:
-            self._journal.say(f"{wanted} not recorded: {ended_by} in step {self._step}; ask for earlier ones")
+            self._journal.say(f"{wanted} not recorded: {ended_by} in step {self._step}; {self._way_out()}")
         if self._state is not _State.ENDED:
             self._drop_profiler()
             self._leave()
+
+    def _way_out(self) -> str:
+        if self._held_up:
+            return f"a profiler of the script held them up by {self._held_up} steps; leave it out to record"
+        if self._step_ends.clock.changes > 1:
+            return (
+                "steps between two optimizers are not seen; ask for earlier ones, or call collection.step() from Python"
+            )
+        return "ask for earlier ones"
 
     # Profilers.
 
@@ -337,8 +374,11 @@ class Collection:
         if self._state is _State.RECORDING:
             self._guarded(lambda: self._finish("the script started a profiler of its own"))
         elif self._state in (_State.TRIAL, _State.WARM):
-            self._guarded(self._drop_profiler)
-            self._state = _State.WAITING
+            self._guarded(self._give_up_recording)
+
+    def _give_up_recording(self) -> None:
+        self._drop_profiler()
+        self._state = _State.WAITING
 
     def _prepare(self, window: _Window) -> None:
         if not self._instrumentation.is_on:
@@ -387,7 +427,7 @@ class Collection:
             "complete": reason is None,
             "reason": reason,
             "cost": cost,
-            "step_ns": {"undisturbed": self._undisturbed_ns, "recorded": list(self._recorded_ns.values())},
+            "step_ns": {"undisturbed": self._undisturbed_ns or None, "recorded": list(self._recorded_ns.values())},
             "clock": self._clock,
             "never_called": self._instrumentation.never_called(),
         }

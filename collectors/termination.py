@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
@@ -15,35 +15,71 @@ class Terminated(SystemExit):
     """SIGTERM came."""
 
 
-@contextmanager
-def sigterm_unwinds() -> Iterator[None]:
-    """Inside the block SIGTERM raises `Terminated` in the main thread, unless the script has a handler of its own.
+class Termination:
+    """The first SIGTERM raises `Terminated` in the main thread; another one saves what there is and ends the process.
+
+    save: writes what was recorded. unwinds: whether `Terminated` has been raised: who still runs then has caught it.
 
     Python acts on a signal between two of its instructions: a process that waits inside a collective does not.
     """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    owner = os.getpid()
 
-    def unwind(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == owner:
-            raise Terminated(128 + number)
-        die_of_sigterm()  # a child that was forked
+    def __init__(self, save: Callable[[], None]) -> None:
+        self.unwinds = False
+        self._save = save
+        self._held = 0
+        self._waits = False
+        self._process_id = os.getpid()
 
-    signal.signal(signal.SIGTERM, unwind)
-    try:
-        yield
-    finally:
-        # Only the main thread may set a handler; from another one it stays, and still ends the process.
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside the block SIGTERM is acted on, unless the script has a handler of its own."""
         in_main = threading.current_thread() is threading.main_thread()
-        if in_main and signal.getsignal(signal.SIGTERM) is unwind:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if not in_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+            yield
+            return
+        handler = self._act
+        signal.signal(signal.SIGTERM, handler)
+        try:
+            yield
+        finally:
+            # Only the main thread may set a handler; from another one it stays, and still ends the process.
+            in_main = threading.current_thread() is threading.main_thread()
+            if in_main and signal.getsignal(signal.SIGTERM) is handler:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """A signal that comes inside the block is acted on at its end: a file that is being written is written."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            if self._waits and not self._held:
+                self._waits = False
+                # To itself and not raised: the block may have been entered in another thread than the main one.
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def _act(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process_id:  # a child that was forked
+            die_of_sigterm()
+        elif self._held:
+            self._waits = True
+        elif self.unwinds:
+            self._save()
+            die_of_sigterm()
+        else:
+            self.unwinds = True
+            raise Terminated(128 + number)
 
 
 def die_of_sigterm() -> None:
     """End as a process ends that never caught the signal."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):
+        # Closed, full, or in the middle of a write that a signal has interrupted.
+        with suppress(OSError, ValueError, AttributeError, RuntimeError):
+            stream.flush()
+    # Elsewhere only the handler, which runs in the main thread, can do this; it is told by the signal.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -8,19 +8,37 @@ Parses, hands over to `collectors`, and leaves as the script leaves. The only fi
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
-import runpy
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from collectors.errors import CollectError
-from collectors.options import FIRST, LAST, WARMUP, Options, options
+
+def _load_ours() -> None:
+    """Load the `collectors` beside this package: `python -m` finds one in the current folder first."""
+    folder = Path(__file__).resolve().parent.parent / "collectors"
+    spec = importlib.util.spec_from_file_location("collectors", folder / "__init__.py")
+    if "collectors" in sys.modules or spec is None or spec.loader is None or not folder.is_dir():
+        return
+    ours = sys.modules["collectors"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ours)
+
+
+_load_ours()
+
+from collectors.errors import CollectError  # noqa: E402
+from collectors.options import FIRST, LAST, WARMUP, Options, options  # noqa: E402
+from collectors.script import Script, without_our_frames  # noqa: E402
+
+if TYPE_CHECKING:
+    from collectors.session import Collection
 
 USAGE_EXIT: Final = 2
 
@@ -123,41 +141,65 @@ def _collect(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line, and leave as the script leaves."""
+    around = ExitStack()
     try:
         job = app(arguments, standalone_mode=False, prog_name="python -m tracetools.collect")
         if not isinstance(job, _Job):
             sys.exit(job)  # after --help
-        chosen, module, script = job
-        _check_script(script[0], module)
+        chosen, module, with_arguments = job
+        script = Script(with_arguments, module)
         if chosen.nvtx:
             os.environ.setdefault("NVTE_NVTX_ENABLED", "1")
-        _record(chosen, module, script)
+        collection = _collection(chosen)
+        around.enter_context(collection)
     except CollectError as error:
         _complain(str(error))
     except _CommandLineError as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
         _complain(f"{message.rstrip('.')}; see python -m tracetools.collect --help")
+    _run(script, collection, around)
 
 
-def _record(chosen: Options, module: bool, script: list[str]) -> NoReturn:
+def _collection(chosen: Options) -> Collection:
     try:
         from collectors.session import Collection
     except ImportError as error:
         raise CollectError(f"{error}; pip install 'tracetools[collect]', which brings torch") from error
+    return Collection(chosen)
+
+
+def _run(script: Script, collection: Collection, around: ExitStack) -> NoReturn:
+    from collectors.termination import Terminated
+
     owner = os.getpid()
-    try:
-        with Collection(chosen):
-            _run(module, script)
-    except CollectError:
-        raise
-    except SystemExit as left:
-        _leave(left.code, owner)
-    except Exception as error:
-        # As Python itself would end, without the frames around the script.
-        error.__traceback__ = _of_the_script(error.__traceback__)
-        sys.excepthook(type(error), error, error.__traceback__)
-        _leave(1, owner)
+    with around:
+        try:
+            # All that is ours has been imported: from here on the script's own path holds.
+            script.take_the_path()
+            script.run()
+        except Terminated:
+            raise
+        except SystemExit as left:
+            _leave_at_exit(collection, around, left)
+            _leave(left.code, owner)
+        except BaseException as error:
+            sys.excepthook = _without_our_frames(sys.excepthook)
+            _leave_at_exit(collection, around, error)
+            if os.getpid() != owner:
+                sys.excepthook(type(error), error, error.__traceback__)
+                _leave(1, owner)
+            raise
+        _leave_at_exit(collection, around, None)
     _leave(None, owner)
+
+
+def _leave_at_exit(collection: Collection, around: ExitStack, error: BaseException | None) -> None:
+    """Where threads go on when the script's end is reached, the collection ends after them: Python waits for them."""
+    main = threading.main_thread()
+    if any(each is not main and not each.daemon for each in threading.enumerate()):
+        around.pop_all()
+        kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
+        atexit.register(collection.__exit__, kind, error, trace)
 
 
 def _leave(code: str | int | None, owner: int) -> NoReturn:
@@ -176,32 +218,17 @@ def _leave(code: str | int | None, owner: int) -> NoReturn:
     os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-def _check_script(name: str, module: bool) -> None:
-    if not module and not Path(name).is_file():
-        raise CollectError(f"{name}: no such script; check the path, or pass -m for a module")
+_Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 
-def _run(module: bool, script: list[str]) -> None:
-    """The script as `__main__`, with its own arguments and its own folder first on the path.
+def _without_our_frames(show: _Hook) -> _Hook:
+    """Shows an error as Python itself would have shown it."""
 
-    Raises: what the script raises.
-    """
-    sys.argv[:] = script
-    if module:
-        sys.path.insert(0, os.getcwd())
-        runpy.run_module(script[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.path.insert(0, str(Path(script[0]).resolve().parent))
-        runpy.run_path(script[0], run_name="__main__")
+    def shown(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        error.__traceback__ = without_our_frames(trace, __file__)
+        show(kind, error, error.__traceback__)
 
-
-def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of this file and of runpy, unless there is nothing else."""
-    ours = (__file__, runpy.__file__, "<frozen runpy>")
-    inner = trace
-    while inner is not None and inner.tb_frame.f_code.co_filename in ours:
-        inner = inner.tb_next
-    return inner or trace
+    return shown
 
 
 def _complain(message: str) -> NoReturn:

@@ -10,6 +10,7 @@ from typing import Any
 from collectors.frameworks.framework import Framework, StepEnded
 from collectors.live_objects import LiveObjects
 from collectors.patches import replaced
+from collectors.step_clock import StepClock
 
 _OPTIMIZER = "accelerate.optimizer.AcceleratedOptimizer"
 
@@ -19,13 +20,14 @@ def _step_ends(ended: StepEnded, alive: LiveObjects) -> Iterator[None]:
     from accelerate.optimizer import AcceleratedOptimizer
 
     step = AcceleratedOptimizer.step
-    # Of several optimizers the first one counts, as without Accelerate.
-    counted = alive.of(_OPTIMIZER)[0]
+    # Of several optimizers one counts, as without Accelerate; the first has just stepped.
+    clock = StepClock()
+    clock.ticks(alive.of(_OPTIMIZER)[0])
 
     @wraps(step)
     def with_end(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = step(optimizer, *args, **kwargs)
-        if optimizer is counted and optimizer.gradient_state.sync_gradients:
+        if optimizer.gradient_state.sync_gradients and clock.ticks(optimizer):
             ended()
         return result
 

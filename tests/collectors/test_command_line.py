@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -98,11 +99,137 @@ def test_a_signal_saves_what_is_there(tmp_path: Path, number: signal.Signals, re
     assert files(tmp_path) == BOTH
 
 
+def killed(tmp_path: Path, body: str, signals: int) -> tuple[int, str]:
+    """Exit code and messages of a training that gets so many SIGTERMs, each once it has written `ready`."""
+    command = [sys.executable, "-m", "tracetools.collect", "--out", str(tmp_path / "traces")]
+    command += ["--steps", "2-99", "--warmup", "1", written(tmp_path, body)]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    assert job.stdout is not None
+    for _ in range(signals):
+        assert job.stdout.readline() == "ready\n"
+        job.terminate()
+    try:
+        _, errors = job.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        _, errors = job.communicate()
+    return job.returncode, errors
+
+
+@pytest.mark.parametrize("swallows", ["except:", "except BaseException:", "except SystemExit:"])
+def test_a_loop_that_swallows_sigterm_ends_with_its_next_step(tmp_path: Path, swallows: str):
+    body = f"""
+import time
+train(4)
+print("ready", flush=True)
+while True:
+    try:
+        time.sleep(0.2)
+    {swallows}
+        pass
+    train(1)
+"""
+    returncode, errors = killed(tmp_path, body, 1)
+    assert returncode == -signal.SIGTERM, errors
+    assert "SIGTERM came in step" in errors
+    assert files(tmp_path) == BOTH
+    assert manifest_of(tmp_path / "traces")["passes"][0]["steps"] == [2, 3]
+
+
+def test_a_second_sigterm_needs_no_step(tmp_path: Path):
+    body = """
+import time
+train(4)
+while True:
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except:
+        pass
+"""
+    returncode, errors = killed(tmp_path, body, 2)
+    assert returncode == -signal.SIGTERM, errors
+    assert "SIGTERM came in step 4" in errors
+    assert files(tmp_path) == BOTH
+
+
+def test_a_sigterm_that_was_swallowed_is_died_of_after_the_script_too(tmp_path: Path):
+    body = """
+import time
+train(4)
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except SystemExit:
+    pass
+"""
+    returncode, errors = killed(tmp_path, body, 1)
+    assert returncode == -signal.SIGTERM, errors
+    assert files(tmp_path) == BOTH
+
+
+def test_a_sigterm_while_a_trace_is_written_waits_for_it(tmp_path: Path):
+    """As a launcher sends it that itself gets one from the scheduler: the second comes at once."""
+    body = """
+import os, signal, torch.profiler.profiler as kineto
+export = kineto._KinetoProfile.export_chrome_trace
+def slowly(profiler, path):
+    if kineto.recorded:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    export(profiler, path)
+kineto._KinetoProfile.export_chrome_trace = slowly
+kineto.recorded = False
+train(3)
+kineto.recorded = True
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    returncode, errors = killed(tmp_path, body, 0)
+    assert returncode == -signal.SIGTERM, errors
+    assert "SIGTERM came in step 3" in errors
+    assert files(tmp_path) == BOTH
+
+
 def test_too_few_steps(tmp_path: Path):
     done = run(tmp_path, "train(2)", "--steps", "6-8")
     assert done.returncode == 0
     assert said(done)[-1].startswith("steps 6-8 of the timing pass not recorded: the script ended in step 2")
     assert files(tmp_path) == BOTH[:1]
+
+
+def test_too_few_steps_beside_a_profiler_of_the_script(tmp_path: Path):
+    body = """
+from torch.profiler import profile
+with profile():
+    train(6)
+"""
+    done = run(tmp_path, body)
+    assert "a profiler of the script held them up by 6 steps; leave it out to record" in said(done)[-1]
+
+
+def test_too_few_steps_of_two_optimizers(tmp_path: Path):
+    done = run(tmp_path, "train(3)\ndel optimizer\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\ntrain(3)",
+               "--steps", "9")  # fmt: skip
+    assert "steps between two optimizers are not seen" in said(done)[-1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+def test_a_full_disk_is_told_by_its_folder(tmp_path: Path):
+    small = tmp_path / "traces"
+    small.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount a file system")
+    try:
+        body = "model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(99)])\ntrain(5); print('trained')"
+        done = run(tmp_path, body)
+        assert (done.returncode, done.stdout) == (0, "trained\n")
+        told = "\n".join(said(done))
+        assert f"; {small} has " in told
+        assert " B left); the training goes on" in told
+        assert [name for name in files(tmp_path) if name.endswith(".gz") or name.startswith(".")] == []
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 def test_no_step_at_all(tmp_path: Path):
@@ -138,6 +265,23 @@ print(any(event.key == "aten::linear" for event in mine.key_averages()))
     assert (done.returncode, done.stdout) == (0, "True\n")
     assert any("the script started a profiler of its own" in line for line in said(done))
     assert files(tmp_path) == BOTH
+
+
+@pytest.mark.parametrize("kind", ["profiler.emit_itt()", "profiler_legacy.profile()"])
+@pytest.mark.parametrize(("before", "steps"), [(0, [6, 7]), (1, [5, 6]), (3, [2])])
+def test_other_profilers_of_torch_go_first(tmp_path: Path, kind: str, before: int, steps: list[int]):
+    """They start before ours, in its trial, and while it records. A torch without CUDA has no `emit_nvtx`."""
+    body = f"""
+import torch.autograd.profiler as profiler, torch.autograd.profiler_legacy as profiler_legacy
+train({before})
+with {kind}:
+    train({4 - min(before, 1)})
+train(6)
+print("trained")
+"""
+    done = run(tmp_path, "import warnings; warnings.simplefilter('ignore')\n" + body)
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    assert manifest_of(tmp_path / "traces")["passes"][0]["steps"] == steps
 
 
 def test_forked_workers_of_a_data_loader(tmp_path: Path):
@@ -176,6 +320,8 @@ def test_two_runs_do_not_mix(tmp_path: Path):
         (["--pass", "all", "x.py"], "pass 'all': say timing, structure or both"),
         (["--max-size", "big", "x.py"], "size 'big': say a number of bytes"),
         (["--nonsense", "x.py"], "No such option"),
+        (["--clock-probe", "--ranks", "0", "x.py"], "the clock probe needs every rank, and only some are to record"),
+        (["--out", os.fsdecode(b"tr\xe4ces"), "x.py"], "its name is not UTF-8; pass another --out"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, arguments: list[str], words: str):
@@ -190,7 +336,8 @@ def test_a_folder_that_is_a_file(tmp_path: Path):
     (tmp_path / "traces").write_text("mine")
     done = run(tmp_path, "train(5)")
     assert done.returncode == 2
-    assert "pass a folder that can be written to" in done.stderr
+    assert said(done) == [f"{tmp_path}/traces is a file and no folder; pass another --out"]
+    assert (tmp_path / "traces").read_text() == "mine"
 
 
 def test_a_disk_that_fills_up_costs_the_recording_only(tmp_path: Path):
@@ -198,7 +345,9 @@ def test_a_disk_that_fills_up_costs_the_recording_only(tmp_path: Path):
     body = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1)); train(9); print('trained')"
     done = run(tmp_path, "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n" + body)
     assert (done.returncode, done.stdout) == (0, "trained\n")
-    assert any("the training goes on" in line for line in said(done))
+    (told,) = [line for line in said(done) if "the training goes on" in line]
+    assert told.startswith("nothing more is recorded (")
+    assert re.search(rf"; {tmp_path}/traces has [\d.]+ [kMG]?B left\)", told)
     assert not [name for name in files(tmp_path) if name.endswith(".gz") or name.startswith(".")]
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,7 @@ def record_as(rank: int, path: Path) -> None:
     folder.claim(overwrite=False)
     folder.write_trace(trace(folder, json.dumps({"rank": rank, "traceEvents": []})), Pass.TIMING, {"rank": rank})
     folder.write_manifest({"rank": rank})
+    folder.release()
 
 
 def test_many_ranks_at_once(tmp_path: Path):
@@ -54,21 +56,96 @@ def test_many_ranks_at_once(tmp_path: Path):
 
 def test_another_run_is_noticed_whatever_its_size(tmp_path: Path):
     record_as(5, tmp_path)
-    Folder(tmp_path, 4, RANKS, None).claim(overwrite=False)  # its own run's rank 5, as far as it can tell
+    own = Folder(tmp_path, 4, RANKS, None)
+    own.claim(overwrite=False)  # its own run's rank 5, as far as it can tell
+    own.release()
     with pytest.raises(CollectError, match="holds another run"):
         Folder(tmp_path, 5, RANKS, None).claim(overwrite=False)
     with pytest.raises(CollectError, match="holds another run"):
         Folder(tmp_path, 0, 2, None).claim(overwrite=False)  # a job of two has no rank 5
     with pytest.raises(CollectError, match="holds another run"):
         Folder(tmp_path, 0, RANKS, {0, 1}).claim(overwrite=False)  # nor one of which two record
-    Folder(tmp_path, 0, 2, None).claim(overwrite=True)
+    last = Folder(tmp_path, 0, 2, None)
+    last.claim(overwrite=True)
+    last.release()
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_of_many_runs_that_start_at_once_one_is_let_in(tmp_path: Path, overwrite: bool):
+    code = """
+import sys
+from pathlib import Path
+from collectors.errors import CollectError
+from collectors.folder import Folder
+folder = Folder(Path(sys.argv[1]), 0, 1, None)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    folder.claim(sys.argv[2] == "True")
+    print("in", flush=True)
+except CollectError as error:
+    print(error, flush=True)
+sys.stdin.readline()
+"""
+    if overwrite:
+        (tmp_path / ".rank-00000.claim").write_text('{"host": "gone", "process_id": 1}')
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, tmp_path, str(overwrite)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(6)
+    ]  # fmt: skip
+    pipes = [(run.stdin, run.stdout) for run in runs if run.stdin and run.stdout]
+    assert all(each.readline() == "ready\n" for _, each in pipes)
+    for each, _ in pipes:
+        each.write("\n")
+        each.flush()
+    answers = [each.readline().rstrip() for _, each in pipes]
+    for run in runs:
+        run.communicate("\n")
+    assert answers.count("in") == 1
+    assert sum("another run records into it now (process" in each for each in answers) == 5
+
+
+def test_the_claim_of_a_run_that_was_killed(tmp_path: Path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    claim = tmp_path / ".rank-00000.claim"
+    for said in (json.dumps({"host": socket.gethostname(), "process_id": gone.pid}), "", '{"host": "b"}'):
+        claim.write_text(said)
+        with pytest.raises(CollectError, match=r"\.rank-00000\.claim says .* pass another --out, or --overwrite"):
+            Folder(tmp_path, 0, 1, None).claim(overwrite=False)
+        folder = Folder(tmp_path, 0, 1, None)
+        folder.claim(overwrite=True)
+        assert names(tmp_path) == [claim.name]
+        folder.release()
+        assert names(tmp_path) == []
+
+
+def test_a_run_that_is_at_work_is_not_overwritten(tmp_path: Path):
+    (tmp_path / ".rank-00001.claim").write_text(json.dumps({"host": socket.gethostname(), "process_id": os.getppid()}))
+    for rank, world_size in ((1, 2), (0, 1)):
+        with pytest.raises(CollectError, match="another run records into it now"):
+            Folder(tmp_path, rank, world_size, None).claim(overwrite=True)
+    Folder(tmp_path, 0, 2, None).claim(overwrite=False)  # its own run's rank 1, as far as it can tell
+
+
+def test_a_run_that_is_refused_leaves_the_other_one_alone(tmp_path: Path):
+    record_as(0, tmp_path)
+    before = names(tmp_path)
+    with pytest.raises(CollectError, match="holds another run"):
+        Folder(tmp_path, 0, 1, None).claim(overwrite=False)
+    assert names(tmp_path) == before
 
 
 def test_what_is_no_trace_of_ours_is_left_alone(tmp_path: Path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "trace.json").write_text("{}")
-    Folder(tmp_path, 0, 1, None).claim(overwrite=True)
+    folder = Folder(tmp_path, 0, 1, None)
+    folder.claim(overwrite=True)
+    folder.release()
     assert names(tmp_path) == ["notes.txt", "trace.json"]
 
 

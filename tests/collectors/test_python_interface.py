@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,11 @@ from torch import nn
 
 import collectors
 import tracetools
+from collectors.folder import Folder
+from collectors.instrumentation import Instrumentation
+from collectors.journal import Journal
+from collectors.session import Collection
+from collectors.training_steps import StepEnds
 from collectors_job import document, environment, manifest_of, script, trace_of
 from tracetools.results import ModuleTime
 
@@ -61,11 +67,11 @@ def made() -> tuple[Net, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters(), 0.01)
 
 
-def recorded(folder: Path, steps: int = 6, model: Any = "own", **chosen: Any) -> None:
+def recorded(folder: Path, count: int = 6, model: Any = "own", **chosen: Any) -> None:
     own, optimizer = made()
     given = own if model == "own" else model
     with collectors.collect(folder, model=given, **{"steps": "2-3", "warmup": 1, **chosen}) as collection:
-        for _ in range(steps):
+        for _ in range(count):
             training(own, optimizer)
             collection.step()
 
@@ -233,7 +239,7 @@ def test_without_shapes_and_without_names(tmp_path: Path):
 def test_what_a_pass_records(
     tmp_path: Path, chosen: dict[str, Any], files: list[str], stacks: list[bool], memory: list[bool]
 ):
-    recorded(tmp_path, steps=12, **chosen)
+    recorded(tmp_path, count=12, **chosen)
     assert sorted(each.name for each in tmp_path.glob("*.gz")) == sorted(f"{name}.trace.json.gz" for name in files)
     for name, with_stacks, with_memory in zip(files, stacks, memory, strict=True):
         trace = document(tmp_path / f"{name}.trace.json.gz")
@@ -249,9 +255,24 @@ def test_the_cost_of_recording_is_in_the_trace(tmp_path: Path):
     recorded(tmp_path)
     measured = trace_of(tmp_path)["tracetools_measured"]
     assert set(measured["cost"]) == {"op_ns", "module_range_ns", "idle_module_range_ns"}
-    assert all(0 <= each < 1_000_000 for each in measured["cost"].values())
+    for each in measured["cost"].values():
+        lower, upper = each["quartiles"]
+        assert -100_000 < lower <= each["median"] <= upper < 1_000_000
+    assert measured["cost"]["op_ns"]["median"] > 0
     assert len(measured["step_ns"]["recorded"]) == 2
     assert all(each > 0 for each in measured["step_ns"]["recorded"])
+
+
+def test_undisturbed_steps_are_none_of_the_first(tmp_path: Path):
+    """The first two make states and compile; of later ones those before the trial."""
+    recorded(tmp_path / "late", count=9, steps="5-6")
+    assert len(undisturbed(tmp_path / "late")) == 2
+    recorded(tmp_path / "early")
+    assert undisturbed(tmp_path / "early") is None
+
+
+def undisturbed(folder: Path) -> Any:
+    return trace_of(folder)["tracetools_measured"]["step_ns"]["undisturbed"]
 
 
 @pytest.mark.parametrize(
@@ -262,11 +283,39 @@ def test_the_cost_of_recording_is_in_the_trace(tmp_path: Path):
         ({"warmup": -1}, "warm-up of -1 steps"),
         ({"passes": "all"}, "say timing, structure or both"),
         ({"max_size": "big"}, "say a number of bytes"),
+        ({"max_size": 1.5}, "max_size 1.5: say a whole number"),
+        ({"steps": (3,)}, r"steps \(3,\): say the first and the last as two whole numbers"),
+        ({"steps": ("6", "8")}, "two whole numbers"),
+        ({"steps": (1, 2, 3)}, "two whole numbers"),
+        ({"steps": 2.5}, "steps '2.5': say one step or a span"),
+        ({"ranks": 1.5}, "ranks 1.5: say whole numbers"),
+        ({"ranks": [[1]]}, "say whole numbers"),
+        ({"ranks": ["0"]}, "say whole numbers"),
+        ({"ranks": -1}, "say whole numbers"),
+        ({"warmup": "2"}, "warmup '2': say a whole number"),
+        ({"passes": 3}, "say timing, structure or both"),
+        ({"shapes": "no"}, "shapes 'no': say True or False"),
+        ({"model": 3}, "model: int is no torch.nn.Module"),
+        ({"model": [nn.ReLU(), 3]}, "model: int is no torch.nn.Module"),
+        ({"model": {"actor": "mine"}}, "model: str is no torch.nn.Module"),
+        ({"step": "6", "warm": 1}, "no such option: step, warm; there are steps, warmup,"),
+        ({"clock_probe": True, "ranks": [0]}, "the clock probe needs every rank"),
     ],
 )
 def test_options_that_mean_nothing(tmp_path: Path, chosen: dict[str, Any], words: str):
     with pytest.raises(collectors.CollectError, match=words):
         collectors.collect(tmp_path, **chosen)
+
+
+@pytest.mark.parametrize("out", [3, None])
+def test_a_folder_that_is_no_path(out: Any):
+    with pytest.raises(collectors.CollectError, match="say a path"):
+        collectors.collect(out)
+
+
+def test_one_rank_as_a_number(tmp_path: Path):
+    recorded(tmp_path, ranks=0)
+    assert manifest_of(tmp_path)["passes"][0]["complete"] is True
 
 
 def test_lightnings_callback(tmp_path: Path):
@@ -279,3 +328,68 @@ def test_lightnings_callback(tmp_path: Path):
     found = rows(tmp_path)
     assert found["model.blocks.0"].calls == 2 * 2
     assert manifest_of(tmp_path)["steps_found_by"] == "step()"
+
+
+@pytest.mark.parametrize("fails", ["take_off", "write", "release", "stop"])
+def test_what_fails_at_the_end_keeps_the_rest_and_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: str
+):
+    """Each thing that is put back, where another one is not."""
+    owner: Any = {"take_off": Instrumentation, "write": Journal, "release": Folder, "stop": StepEnds}[fails]
+    whole = getattr(owner, fails)
+
+    def failing(self: Any, *given: Any) -> None:
+        whole(self, *given)
+        raise RuntimeError("at the end")
+
+    monkeypatch.setattr(owner, fails, failing)
+    before = signal.getsignal(signal.SIGTERM)
+    model, optimizer = made()
+    own = [dict(vars(module)) for module in model.modules()]
+    with collectors.collect(tmp_path, model=model, steps="2-3", warmup=1) as collection:
+        for _ in range(6):
+            training(model, optimizer)
+            collection.step()
+    assert collection.done
+    told = capsys.readouterr().err
+    assert "nothing more is recorded (RuntimeError: at the end); the training goes on" in told
+    assert [dict(vars(module)) for module in model.modules()] == own
+    assert signal.getsignal(signal.SIGTERM) == before
+    # Listening for steps ends with the first step(), before anything is recorded.
+    traces = [] if fails == "stop" else ["rank-00000.trace.json.gz"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["rank-00000.manifest.json", *traces]
+
+
+@pytest.mark.parametrize("fails", ["_ask_frameworks", "_end_after"])
+def test_what_fails_when_a_step_is_found_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: str
+):
+    def failing(self: Any, *given: Any) -> None:
+        raise RuntimeError("in the optimizer")
+
+    monkeypatch.setattr(StepEnds, fails, failing)
+    model, optimizer = made()
+    with collectors.collect(tmp_path, model=model, steps="2-3", warmup=1):
+        for _ in range(6):
+            training(model, optimizer)
+    assert "nothing more is recorded (RuntimeError: in the optimizer)" in capsys.readouterr().err
+    assert vars(optimizer).get("step") is None
+
+
+def test_a_trial_that_cannot_be_dropped_ends_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The script's own profiler starts in the trial."""
+    model, optimizer = made()
+    with collectors.collect(tmp_path, model=model, steps="2-3", warmup=1) as collection:
+        training(model, optimizer)
+        collection.step()
+        drop = Collection._drop_profiler
+
+        def failing(self: Collection) -> None:
+            drop(self)
+            raise RuntimeError("dropped")
+
+        monkeypatch.setattr(Collection, "_drop_profiler", failing)
+        with torch.profiler.profile():
+            training(model, optimizer)
+        assert collection.done
+    assert manifest_of(tmp_path)["passes"] == []
